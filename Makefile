@@ -9,7 +9,7 @@ SMALL := $(VENV)/.small
 
 BENCHES := codec log embedded delivery schemas server broker spark
 BENCH_FLAGS ?=
-DEBIAN_PACKAGES := strace curl kcat
+DEBIAN_PACKAGES := strace curl kcat prometheus chromium
 ONLY ?=
 UPGRADE ?=
 COMPILE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
@@ -24,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-lake check test torture bench docs lock clean static debian-packages
+.PHONY: help demo demo-lake check test torture bench docs sbom lock clean static debian-packages
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,8 +47,13 @@ torture: $(INSTALLED) debian-packages ## the long counts; ONLY=expr picks tests 
 bench: $(INSTALLED) ## every benchmark; BENCH_FLAGS="--quick --json" goes to each
 	@set -e; for name in $(BENCHES); do $(BIN)/python -m bench $$name $(BENCH_FLAGS); done
 
-docs: $(INSTALLED) ## the documentation as a site in build/docs, every link checked
+docs: $(SMALL) ## the documentation as a site in build/docs, every link checked
 	@$(BIN)/python tools/docs.py
+
+sbom: ## what a broker is made of, as CycloneDX JSON in build/penstock.cdx.json
+	@mkdir -p build
+	@$(PYTHON) tools/sbom.py > build/penstock.cdx.json
+	@echo "written to build/penstock.cdx.json"
 
 lock: $(INSTALLED) ## write the lock files again; UPGRADE=1 takes newer versions
 	$(BIN)/uv pip compile pyproject.toml --extra build --extra dev --extra bench --extra spark $(COMPILE) $(if $(UPGRADE),--upgrade) \

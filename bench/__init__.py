@@ -34,6 +34,7 @@ BENCHES: Mapping[str, Bench] = MappingProxyType(
         "broker": Bench("bench.broker", "the broker in a race against others, on loopback"),
         "server": Bench("bench.server", "the broker over HTTP, loaded from outside"),
         "journeys": Bench("bench.journeys", "what journeys cost, and how soon one is told"),
+        "console": Bench("bench.console", "the console in a browser, and what it costs the broker"),
         "schemas": Bench("bench.schemas", "schemas compared, and hostile ones refused"),
         "spark": Bench("bench.spark", "topics read by Spark, as tables and as streams"),
     }

@@ -404,6 +404,25 @@ def test_a_dead_letter_that_a_crash_left_unsaid_is_looked_for():
     assert found.gaps == []
 
 
+def test_copies_that_a_crash_left_unsaid_are_told_apart():
+    world = World()
+    world.topic(max_retries=0)
+    world.group()
+    world.publish(b"a", b"b", b"c")
+    world.nack(*world.poll(), error="no")
+    world.settle()
+    world.execute(RedriveDeadLetters(TOPIC))
+    world.sync()
+    assert world.node.pump(world.now())
+    world.kill()
+    world.settle()
+    for offset in range(3):
+        found = journey(world, offset)
+        last = found.spans[-1]
+        assert (last.event_type.value, last.offset) == ("publish.persisted", 3 + offset)
+        assert journey(world, 3 + offset) == found
+
+
 def test_what_a_transaction_published_says_so(stop):
     world = World()
     world.topic()

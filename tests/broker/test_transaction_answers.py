@@ -41,8 +41,8 @@ class Consumer(Transactional):
 
     def answer(self, kind: Kind, *received, reason: str = "", ms: int | None = None) -> None:
         receipts = [read_receipt(one.receipt) for one in received]
-        said = answers_of(receipts, kind, reason, ms)
-        self.world.execute(StageAnswers(self.id, self.epoch, [*said.values()]))
+        said = [*answers_of(receipts, kind, reason, ms).values()]
+        self.world.execute(StageAnswers(self.id, self.epoch, said))
 
     def ack(self, *received) -> None:
         self.answer(Kind.ACK, *received)

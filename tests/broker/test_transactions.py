@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from penstock.api.publish import PublishRecords
 from penstock.api.transactions import (
     BeginTransaction,
     DescribeTransaction,
@@ -16,10 +18,12 @@ from penstock.api.transactions import (
     Stage,
     StageBatch,
     Staged,
+    StageRecords,
     TransactionEnd,
 )
 from penstock.codec import Marks, decode_messages, encode_messages
 from penstock.errors import (
+    MalformedBatch,
     NotFound,
     OutOfSequence,
     PenstockError,
@@ -28,7 +32,7 @@ from penstock.errors import (
     TransactionEnded,
     TransactionInProgress,
 )
-from penstock.model import Message
+from penstock.model import Message, TopicPartition
 
 from .world import TOPIC, World, values
 
@@ -312,3 +316,74 @@ def test_a_topic_that_is_deleted_takes_its_part_along(world) -> None:
     world.delete("other")
     end = producer.end()
     assert [(*one,) for one in end.places] == [(TOPIC, 0, 0, 1)]
+
+
+def test_a_session_that_keeps_its_epoch_is_fenced_by_what_ends_it_from_outside(world) -> None:
+    producer = Transactional(world, keeps_epoch=True)
+    for value in (b"a", b"b"):
+        producer.stage(value, partition=0)
+        first = producer.end()
+        assert (first.state, first.epoch) == ("CompleteCommit", 0)
+        # Asked again, it is the same end, until the next transaction begins.
+        assert producer.end() == first
+    with pytest.raises(TransactionEnded):
+        producer.end(is_commit=False)
+    producer.stage(b"gone", partition=1)
+    world.restart()
+    world.wait(MINUTE_MS)
+    world.settle()
+    with pytest.raises(ProducerFenced):
+        producer.stage(b"late", partition=1)
+    with pytest.raises(TransactionEnded):
+        producer.end()
+    assert stored(world) == [[b"a", b"b"], [], []]
+
+
+def test_a_session_that_follows_another_is_refused_unless_that_is_the_present_one(world) -> None:
+    producer = Transactional(world, keeps_epoch=True)
+    former = ProducerSession(producer.id, producer.epoch)
+    again = world.execute(InitProducer("p", former=former, keeps_epoch=True))
+    assert again == (producer.id, 1)
+    for wrong in (former, ProducerSession(7, 0)):
+        with pytest.raises(ProducerFenced):
+            world.execute(InitProducer("p", former=wrong, keeps_epoch=True))
+    with pytest.raises(ProducerFenced):
+        world.execute(InitProducer("unknown", former=former))
+
+
+def test_a_record_batch_is_staged_only_where_its_transaction_is_open(world) -> None:
+    producer = Transactional(world, keeps_epoch=True)
+    batch = transactional_records(producer.id, producer.epoch, [b"a", b"b"])
+    command = StageRecords(TOPIC, 1, batch)
+    with pytest.raises(TransactionEnded):
+        world.execute(command)
+    begin = BeginTransaction(producer.id, producer.epoch, (TopicPartition(TOPIC, 1),))
+    world.execute(begin)
+    assert world.execute(command) == Staged(1, 0, False)
+    assert world.execute(command) == Staged(1, 0, True)
+    with pytest.raises(TransactionEnded):
+        world.execute(StageRecords(TOPIC, 0, batch))
+    with pytest.raises(MalformedBatch):
+        world.execute(PublishRecords(TOPIC, 1, batch))
+    producer.end()
+    assert stored(world) == [[], [b"a", b"b"], []]
+    # Delivered late, it is known, and begins nothing.
+    assert world.execute(command).is_duplicate
+    with pytest.raises(NotFound):
+        world.execute(BeginTransaction(producer.id, 0, (TopicPartition(TOPIC, 9),)))
+
+
+def transactional_records(producer_id: int, epoch: int, some: Sequence[bytes]) -> bytes:
+    """A record batch as a transactional producer of Kafka writes it."""
+    builder = DefaultRecordBatchBuilder(
+        2,
+        0,
+        is_transactional=True,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=0,
+        batch_size=1 << 20,
+    )
+    for number, value in enumerate(some):
+        builder.append(number, timestamp=1_700_000_000_000, key=None, value=value, headers=[])
+    return bytes(builder.build())

@@ -18,7 +18,13 @@ from penstock.api.publish import (
     Schedule,
     ScheduleValues,
 )
-from penstock.api.schemas import DeleteSubject, DeleteVersion, NewSchema, RegisterSchema
+from penstock.api.schemas import (
+    DeleteSubject,
+    DeleteVersion,
+    DescribeSchema,
+    NewSchema,
+    RegisterSchema,
+)
 from penstock.broker.validation import verdict_of
 from penstock.codec import Columns, Marks, encode
 from penstock.codec.head import NO_MARKS
@@ -130,6 +136,51 @@ def test_a_message_with_an_id_fits_the_schema_of_this_id():
             world.publish(content)
         assert caught.value.fields["schema_id"] == schema_id
     assert len(world.drain()) == 1
+
+
+def with_header(content: bytes, named: bytes, name: str = "__value_schema_id") -> Message:
+    return Message(content, headers=(("other", b"x"), (name, named)))
+
+
+HEADER_WAYS = {
+    "publish": lambda message: Publish(TOPIC, [message]),
+    "batch": lambda message: PublishBatch(
+        TOPIC,
+        0,
+        encode(Columns(values=[message.value], headers=[message.headers], timestamps=1)).to_bytes(),
+    ),
+    "records": lambda message: PublishRecords(
+        TOPIC,
+        0,
+        kafka_twin.batch([kafka_twin.Record(1, None, message.value, message.headers)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", HEADER_WAYS)
+def test_the_id_or_the_guid_may_be_in_a_header(way):
+    world, send = World(), HEADER_WAYS[way]
+    world.topic()
+    world.configure(validation="reject")
+    world.execute(RegisterSchema("other", NewSchema("AVRO", '"bytes"')))
+    world.execute(RegisterSchema(f"{TOPIC}-value", NewSchema("AVRO", '"string"')))
+    other, guid = (
+        bytes.fromhex(world.execute(DescribeSchema(schema_id=one)).guid.replace("-", ""))
+        for one in (1, 2)
+    )
+    for named in (b"\1" + guid, b"\0" + pack(">I", 2)):
+        world.execute(send(with_header(b"\x02x", named)))
+        for wrong in (
+            with_header(b"\x02", named),
+            with_header(b"\x02x", named, "__key_schema_id"),
+            with_header(b"\x02x", named[:-1]),
+        ):
+            with pytest.raises(SchemaViolation):
+                world.execute(send(wrong))
+    for named in (b"\1" + other, b"\1" + bytes(16), b"\0" + pack(">I", 1), b"", b"text"):
+        with pytest.raises(SchemaViolation):
+            world.execute(send(with_header(b"\x02x", named)))
+    assert [one.value for one in world.drain()] == [b"\x02x"] * 2
 
 
 def test_a_message_without_an_id_fits_the_latest_schema():

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -136,6 +136,56 @@ def test_protobuf_with_an_import_and_a_nested_message(client, registry):
             client.decode(schema.encode(value)[:5] + wrong)
 
 
+def test_ids_in_headers_there_and_back(client, registry):
+    """As Confluent's serialisers write them with `header_schema_id_serializer`, and as theirs read ours."""
+    client.create_topic("beside", partitions=1, validation="reject")
+    schema = order_schema(client, "beside-value")
+    keys = client.register_schema("beside-key", '"string"')
+    options = {"schema": schema, "key_schema": keys, "schema_id_in": "header", "linger_ms": 0}
+    with client.producer("beside", **options) as producer:
+        producer.send(VALUE, "k", headers={"own": "x"}).result()
+        producer.send(None, "k").result()
+    headers = []
+    context = SerializationContext("beside", MessageField.VALUE, headers)
+    theirs = AvroSerializer(
+        registry,
+        conf={
+            "auto.register.schemas": False,
+            "use.latest.version": True,
+            "schema.id.serializer": header_schema_id_serializer,
+        },
+    )(VALUE, context)
+    client.publish("beside", theirs, headers=headers)
+    with pytest.raises(SchemaViolation):
+        client.publish("beside", theirs)
+    ours, tombstone, other = (message for _, message in client.read("beside"))
+    assert ours.value == theirs
+    assert dict(ours.headers)["own"] == b"x"
+    assert client.decode_value(ours) == client.decode_value(other) == VALUE
+    assert client.decode_key(ours) == "k"
+    assert client.decode_value(tombstone) is None
+    context = SerializationContext("beside", MessageField.VALUE, [*ours.headers])
+    assert AvroDeserializer(registry)(ours.value, context) == VALUE
+    with client.consumer("beside", "g") as consumer:
+        message = next(iter(consumer))
+        message.ack()
+        assert client.decode_value(message) == VALUE
+
+
+def test_a_protobuf_message_with_its_id_in_a_header(client):
+    client.create_topic("proto-beside", partitions=1, validation="reject")
+    text = 'syntax = "proto3"; message A { int64 id = 1; } message B { string to = 1; }'
+    schema = client.register_schema("proto-beside-value", text, "PROTOBUF")
+    second = client.decode(schema.encode(schema.message_type()(id=7))[:5] + b"\x02\x02\x0a\x01x")
+    options = {"schema": schema, "schema_id_in": "header", "linger_ms": 0}
+    with client.producer("proto-beside", **options) as producer:
+        producer.send(schema.message_type()(id=7)).result()
+        producer.send(second).result()
+    found = [client.decode_value(message) for _, message in client.read("proto-beside")]
+    assert [one.DESCRIPTOR.full_name for one in found] == ["A", "B"]
+    assert (found[0].id, found[1].to) == (7, "x")
+
+
 def test_what_is_no_content_of_a_schema(client):
     schema = order_schema(client, "orders-value")
     good = schema.encode(VALUE)
@@ -144,8 +194,9 @@ def test_what_is_no_content_of_a_schema(client):
     for wrong in (good[:-1], good + b"x", good[:3], b"\0", b"", b"neither"):
         with pytest.raises(Refused):
             client.decode(wrong)
-    with pytest.raises(NotFound):
-        client.decode(b"\0\x00\x01\x00\x00x")
+    for unknown in (b"\0\x00\x01\x00\x00x", b"\1" + bytes(16)):
+        with pytest.raises(NotFound):
+            client.decode(unknown)
     with pytest.raises(NotFound):
         client.schema("unknown")
 

@@ -46,7 +46,7 @@ def value_for(field: Field, version: int, chance: random.Random) -> Any:
             return chance.randbytes(16)
         case "bool":
             return chance.random() < 0.5
-    if field.name == "error_code":
+    if field.name.endswith("error_code"):
         return chance.choice([0, 3, 35])
     return chance.randrange(127) if field.kind == "int8" else chance.randrange(20_000)
 

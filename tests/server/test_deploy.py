@@ -31,7 +31,7 @@ def known_names() -> set[str]:
 
 
 def test_every_metric_of_the_dashboard_exists():
-    board = json.loads((DEPLOY / "grafana-dashboard.json").read_text())
+    board = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
     asked = [one["expr"] for panel in board["panels"] for one in panel["targets"]]
     assert len(asked) > 20
     assert set(NAME.findall(" ".join(asked))) <= known_names()
@@ -97,11 +97,34 @@ def test_settings_of_the_files_are_good():
 
 def test_compose_names_files_that_are_there():
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    mounted = [one.split(":")[0] for one in services["prometheus"]["volumes"]]
-    made_by_hand = {"./penstock.key"}
-    assert all((DEPLOY / one).is_file() for one in set(mounted) - made_by_hand)
+    mounted = [
+        one.split(":")[0] for service in services.values() for one in service.get("volumes", ())
+    ]
+    files = [one for one in mounted if one.startswith("./")]
+    assert len(files) >= 4
+    assert all((DEPLOY / one).exists() for one in files)
     config = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
     assert config["rule_files"] == ["alerts.yml"]
+
+
+def test_grafana_finds_its_source_and_its_dashboard():
+    provisioning = DEPLOY / "grafana" / "provisioning"
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text())[
+        "datasources"
+    ]
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "penstock.yaml").read_text())[
+        "providers"
+    ]
+    mounts = dict(one.split(":")[:2] for one in services["grafana"]["volumes"])
+    assert mounts["./grafana/provisioning"] == "/etc/grafana/provisioning"
+    assert mounts["./grafana/dashboard.json"].startswith(f"{provider['options']['path']}/")
+    assert source["url"] == "http://prometheus:9090"
+    board = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
+    (variable,) = board["templating"]["list"]
+    assert (variable["type"], variable["query"]) == ("datasource", source["type"])
+    used = {panel["datasource"]["uid"] for panel in board["panels"]}
+    assert used == {"${" + variable["name"] + "}"}
 
 
 def test_what_the_image_copies_and_asks_for_is_there():

@@ -1,6 +1,7 @@
 """Values as typed columns: every row is there, typed or with what is wrong with it."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -9,6 +10,8 @@ import pytest
 from penstock.api.schemas import DeleteSubject
 from penstock.errors import Refused
 from penstock.spark import with_data
+from penstock.spark.batch import read_task
+from penstock.spark.offsets import OffsetRange
 from penstock.spark.options import UsedBy, parse_options
 from penstock.spark.typed import TypedValues, avro_shape, json_shape
 
@@ -109,6 +112,102 @@ def test_an_older_version_is_resolved_to_the_planned_one(client, topic):
     assert data.to_pylist() == [{"id": 1, "to": "all"}]
     pinned = TypedValues.of_version(client, subject, 1)
     assert pinned.shape.ddl == "struct<`id`: int>"
+
+
+PROTO = """
+syntax = "proto3"; package shop; import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto"; import "google/protobuf/struct.proto";
+enum Colour { RED = 0; BLUE = 1; }
+message Order {
+  int64 id = 1; optional string note = 2; uint64 large = 3; Colour colour = 4;
+  google.protobuf.Timestamp at = 5; repeated Line lines = 6; map<int32, Line> by_number = 7;
+  google.protobuf.Int32Value few = 8; google.protobuf.Struct any = 9; Order next = 10;
+  oneof paid { bool cash = 11; bytes card = 12; } repeated Colour colours = 13; Empty nothing = 14;
+}
+message Line { int32 n = 1; double price = 2; }
+message Empty {}
+"""
+
+
+def test_protobuf_is_typed_by_the_first_message(client, topic):
+    subject = f"{topic}-value"
+    schema = client.register_schema(subject, PROTO, "PROTOBUF")
+    typed = TypedValues.of_version(client, subject)
+    line = "struct<`n`: int, `price`: double>"
+    assert typed.shape.ddl == (
+        "struct<`id`: bigint, `note`: string, `large`: decimal(20,0), `colour`: string, `at`: timestamp, "
+        f"`lines`: array<{line}>, `by_number`: map<string, {line}>, `few`: int, `any`: string, `next`: string, "
+        "`cash`: boolean, `card`: binary, `colours`: array<string>, `nothing`: string>"
+    )
+    order = schema.message_type()
+    full = order(
+        id=7,
+        note="",
+        large=2**64 - 1,
+        colour=1,
+        at={"seconds": int(AT.timestamp()), "nanos": 5000},
+        lines=[{"n": 1, "price": 0.5}, {}],
+        by_number={3: {"n": 3}},
+        few={"value": 4},
+        any={"a": 1},
+        next={"id": 8},
+        cash=False,
+        colours=[0, 7],
+        nothing={},
+    )
+    values = schema.encode(full), schema.encode(order()), b"\0\0\0\0\1", None
+    other = schema.encode(full)[:5] + b"\x02\x02"
+    data, errors = (one.to_pylist() for one in typed.columns([*values, other]))
+    assert data[0] == {
+        "id": 7,
+        "note": "",
+        "large": Decimal(2**64 - 1),
+        "colour": "BLUE",
+        "at": AT.replace(microsecond=5),
+        "lines": [{"n": 1, "price": 0.5}, {"n": 0, "price": 0.0}],
+        "by_number": [("3", {"n": 3, "price": 0.0})],
+        "few": 4,
+        "any": '{"a": 1.0}',
+        "next": '{"id": "8"}',
+        "cash": False,
+        "card": None,
+        "colours": ["RED", "7"],
+        "nothing": "{}",
+    }
+    absent = ("note", "at", "few", "any", "next", "cash", "card", "nothing")
+    assert [data[1][name] for name in absent] == [None] * len(absent)
+    assert (data[1]["id"], data[1]["colour"], data[1]["lines"]) == (0, "RED", [])
+    assert data[2:] == [None, None, None]
+    assert [one is not None for one in errors] == [False, False, True, False, True]
+
+
+def test_an_older_version_of_protobuf_is_read_as_the_planned_one(client, topic):
+    subject = f"{topic}-value"
+    first = 'syntax = "proto3"; message A { int32 id = 1; }'
+    old = client.register_schema(subject, first, "PROTOBUF")
+    second = 'syntax = "proto3"; message A { int64 number = 1; string to = 2; }'
+    client.register_schema(subject, second, "PROTOBUF")
+    data, _ = TypedValues.of_version(client, subject).columns(
+        [old.encode(old.message_type()(id=7))]
+    )
+    assert data.to_pylist() == [{"number": 7, "to": ""}]
+
+
+def test_the_id_of_a_schema_may_be_in_a_header(client, topic):
+    schema = client.register_schema(f"{topic}-value", json.dumps(LINE))
+    with client.producer(topic, schema=schema, schema_id_in="header") as producer:
+        producer.send({"n": 7}, partition=0)
+    client.publish(topic, schema.encode({"n": 8}), partition=0)
+    client.publish(topic, b"junk", partition=0, headers={"other": "x"})
+    wanted = OffsetRange(topic, 0, 0, 3)
+    options = parse_options(
+        {"url": client.url, "subscribe": topic, "columns": "offset"}, UsedBy.BATCH
+    )
+    planned = replace(options, schema_id=schema.schema_id)
+    rows = [row for batch in read_task(planned, wanted) for row in batch.to_pylist()]
+    assert [one["data"] for one in rows] == [{"n": 7}, {"n": 8}, None]
+    assert [one["data_error"] is None for one in rows] == [True, True, False]
+    assert [*rows[0]] == ["offset", "data", "data_error"]
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,21 @@ class SeeLags(ScopedCommand[dict[str, LagFigures]], frozen=True):
     is_long: ClassVar[bool] = True
 
 
+class Stored(msgspec.Struct, frozen=True):
+    """How much there is in topics."""
+
+    topics: int = 0
+    partitions: int = 0
+    size_bytes: int = 0
+
+
+class SeeStored(ScopedCommand[Stored], frozen=True):
+    """How much there is in the topics that the command covers, all together."""
+
+    action: ClassVar[Action] = Action.SEE_STATS
+    is_query: ClassVar[bool] = True
+
+
 class SeeFigures(Command[list[Sample]], frozen=True):
     """Figures of the node, and of the topics that begin with one of the prefixes, or of all, and their groups.
 

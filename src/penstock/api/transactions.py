@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from ..model import Buffer, Message
+from ..model import Buffer, Message, TopicPartition
 from .command import EVERY_TOPIC, Command
 from .principals import Action
 
@@ -23,14 +23,18 @@ class ProducerSession(NamedTuple):
 class InitProducer(Command[ProducerSession], frozen=True):
     """Begin a session of the producer of this name. An earlier one is fenced, and its open transaction aborted.
 
-    The first producer of a node makes the topic in which transactions are decided. Refused: the name or the time-out
-    is out of its limits. TransactionInProgress: the epochs of the producer are used up, and its last is being applied.
+    The first producer of a node makes the topic in which transactions are decided. With `former`, only if that is the
+    present session: ProducerFenced. `keeps_epoch`: commits and aborts of the session leave its epoch as it is, so a
+    late one may meet the next transaction. Refused: the name or the time-out is out of its limits.
+    TransactionInProgress: the epochs of the producer are used up, and its last is being applied.
     """
 
     action: ClassVar[Action] = Action.PUBLISH
     is_structural: ClassVar[bool] = True
     name: str
     timeout_ms: int = TIMEOUT_MS
+    former: ProducerSession | None = None
+    keeps_epoch: bool = False
 
 
 class OfProducer(msgspec.Struct, frozen=True):
@@ -53,12 +57,16 @@ class ProducerHeartbeat(OfProducer, Command[None], frozen=True):
 
 
 class BeginTransaction(OfProducer, Command[str], frozen=True):
-    """Begin a transaction, if none is open; its id. The first `Stage` does the same.
+    """Begin a transaction, if none is open, and have these partitions take part; its id. `Stage` does the same.
 
-    NotFound, ProducerFenced, TransactionInProgress.
+    NotFound, ProducerFenced, TransactionInProgress, PartitionFaulty.
     """
 
     action: ClassVar[Action] = Action.PUBLISH
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def topics(self) -> Iterable[str]:
+        return {one.topic for one in self.partitions}
 
 
 class Staged(NamedTuple):
@@ -80,6 +88,7 @@ class Stage(OfProducer, Command[Sequence[Staged]], frozen=True):
     """
 
     action: ClassVar[Action] = Action.PUBLISH
+    is_durable: ClassVar[bool] = True
     topic: str
     messages: Sequence[Message]
     partition: int | None = None
@@ -96,12 +105,20 @@ class StageBatch(Command[Staged], frozen=True):
     """
 
     action: ClassVar[Action] = Action.PUBLISH
+    is_durable: ClassVar[bool] = True
     topic: str
     partition: int
     batch: Buffer
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)
+
+
+class StageRecords(StageBatch, frozen=True):
+    """Stage one transactional record batch of a Kafka producer, in a partition that takes part: see BeginTransaction.
+
+    As `StageBatch`; TransactionEnded: the partition does not take part, or no transaction is open.
+    """
 
 
 class Placed(NamedTuple):

@@ -30,6 +30,7 @@ from . import (  # Their subclasses of `Command` are found below.
     queries,
     schedules,
     schemas,
+    spans,
     topics,
     transaction_answers,
     transactions,
@@ -62,6 +63,7 @@ MODULES = (
     queries,
     schedules,
     schemas,
+    spans,
     topics,
     transaction_answers,
     transactions,
@@ -75,6 +77,8 @@ _INTERNAL = frozenset(
         publish.PublishRecords,
         publish.CheckBacklog,
         delays.FireDelayed,
+        transactions.StageRecords,
+        spans.TailSpans,
     }
 )
 

@@ -44,12 +44,17 @@ def describe(node: "Node", topic: str, number: int, offset: int) -> Journey:
     """The journey that a message is part of, from its beginning. OffsetOutOfRange: there was never such a message."""
     partition = node.partition(topic, number)
     facts_of(partition, offset)
+    return _told(node, *beginning_of(node, partition, offset))
+
+
+def beginning_of(node: "Node", partition: Partition, offset: int) -> tuple[Partition, int]:
+    """The message that a journey began with, of which this one, a dead letter or a redriven copy, was made."""
     for _ in range(_PARTS_MAX):
         before = origin_of(node, partition, offset)
         if before is None:
             break
         partition, offset = before
-    return _told(node, partition, offset)
+    return partition, offset
 
 
 def describe_delay(node: "Node", partition: Partition, identity: int) -> Journey:

@@ -8,9 +8,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..errors import NoSpace, NotFound, PartitionFaulty, Refused, TransactionInProgress
+from ..api.transactions import InitProducer
+from ..errors import (
+    NoSpace,
+    NotFound,
+    PartitionFaulty,
+    ProducerFenced,
+    Refused,
+    TransactionInProgress,
+)
 from ..transactions import Coordinator
-from ..transactions.coordinator import EPOCH_MAX, Participant, Producer
+from ..transactions.coordinator import Participant, Producer, is_used_up
 from ..transactions.names import STAGING_ID_FIRST
 from ..transactions.records import (
     CoordinatorRecord,
@@ -61,21 +69,32 @@ class Transactions:
 
     # What commands have recorded.
 
-    def init(self, name: str, timeout_ms: int, now: Now) -> Producer:
-        """A new session of the producer of this name. Its open transaction is aborted."""
+    def init(self, command: InitProducer, now: Now) -> Producer:
+        """A new session of the producer of this name. Its open transaction is aborted.
+
+        ProducerFenced: the session that is to be followed is not the present one.
+        """
+        name, keeps_epoch = command.name, command.keeps_epoch
         topic = self._node.internal_topic(TOPIC, PARTITIONS, now)
         number = partition_of(name.encode(), PARTITIONS)
         home = topic.partitions[number]
         coordinator = home.machine.coordinator
         known = coordinator.by_name.get(name)
+        former = command.former
+        if former is not None and (known is None or former != (known.producer_id, known.epoch)):
+            current = -1 if known is None else known.epoch
+            raise ProducerFenced(former.producer_id, epoch=former.epoch, current=current)
         if known is not None and known.is_open:
             self.decide(home, known, now, is_commit=False, reason=REPLACED)
-        if known is not None and known.epoch + 1 >= EPOCH_MAX and known.state.is_decided:
+        is_last = known is not None and is_used_up(known, keeps_epoch=keeps_epoch)
+        if known is not None and is_last and known.state.is_decided:
             raise TransactionInProgress(known.producer_id, known.state.value)
         new_id = self._node.entropy.getrandbits(_ID_BITS) * PARTITIONS + number
         while new_id in coordinator.producers:
             new_id += PARTITIONS
-        record = coordinator.initialised(name, timeout_ms, new_id=new_id, at_ns=now.wall_ns)
+        record = coordinator.initialised(
+            name, command.timeout_ms, new_id=new_id, at_ns=now.wall_ns, keeps_epoch=keeps_epoch
+        )
         home.record((record,), now)
         return coordinator.by_name[name]
 

@@ -1,7 +1,7 @@
 """Topics that ask for schemas: what they are bound to, and what becomes of messages that do not fit."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..api.publish import (
@@ -17,12 +17,13 @@ from ..api.publish import (
 )
 from ..codec import verify
 from ..codec.body import Body, Column
-from ..codec.decode import open_body
+from ..codec.decode import headers_of, open_body
 from ..codec.kafka_header import read_header
+from ..codec.schema_id import KEY_SCHEMA_ID, VALUE_SCHEMA_ID, joined_all
 from ..codec.verbatim import records_of
 from ..config import LimitsConfig, Validation
 from ..errors import SchemaViolation
-from ..model import Message
+from ..model import Buffer, Headers, Message
 from ..schemas.validation import Binding, Contents, ReadSchema, bind, verdict_on
 
 if TYPE_CHECKING:
@@ -111,11 +112,28 @@ def contents_of(command: StoreMessages[Any], limits: LimitsConfig) -> Contents:
 
 def _of_body(body: Body) -> Contents:
     keys = body.blob(Column.KEYS).items(body.count, None) if Column.KEYS in body.blobs else None
-    return Contents(keys, body.blob(Column.VALUES).items(body.count, None))
+    values = body.blob(Column.VALUES).items(body.count, None)
+    return _with_ids(keys, values, headers_of(body) if body.header_count else None)
 
 
 def _of_messages(messages: list[Message]) -> Contents:
-    return Contents([one.key for one in messages], [one.value for one in messages])
+    keys, values = [one.key for one in messages], [one.value for one in messages]
+    has_headers = any(one.headers for one in messages)
+    return _with_ids(keys, values, [one.headers for one in messages] if has_headers else None)
+
+
+def _with_ids(
+    keys: Sequence[Buffer | None] | None,
+    values: Sequence[Buffer | None],
+    headers: Sequence[Headers] | None,
+) -> Contents:
+    """Keys and values with the ids of schemas that are in headers before them."""
+    if headers is None:
+        return Contents(keys, values)
+    return Contents(
+        None if keys is None else joined_all(keys, headers, KEY_SCHEMA_ID),
+        joined_all(values, headers, VALUE_SCHEMA_ID),
+    )
 
 
 def wrong_messages(node: "Node", command: StoreMessages[Any]) -> Mapping[int, SchemaViolation]:

@@ -12,16 +12,18 @@ from ..api.arguments import choice, instance, number, plain_function, text, whol
 from ..api.frames import ClientDefaults
 from ..api.publish import PublishBatch
 from ..codec import Compression, Marks, encode
+from ..codec.schema_id import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from ..errors import OutOfSequence, PenstockError, Refused, Unreachable
 from .commands import acks_of, name_of
 from .failures import wait_asked_s
-from .producer_batch import LIMITS, Batch, CheckedMessage, partition_of
+from .producer_batch import LIMITS, Batch, CheckedMessage, HeadersIn, pairs_of, partition_of
 from .publish import BatchStored
 from .retry import RetryPolicy, chance, may_repeat
 from .schema_codec import SchemaCodec
 from .value_appender import BatchLimits
 
 _COMPRESSIONS = {one.name.lower(): one for one in Compression}
+_SCHEMA_ID_PLACES = {"content": False, "header": True}
 _SEQUENCE_MASK = (1 << 31) - 1
 _LINGER_S_MIN = 0.0001
 # The next `send` takes an answer that came; the background takes it if none comes for so many lingers.
@@ -35,7 +37,7 @@ class ProducerOptions(TypedDict, total=False):
     where they are left out. `delivery_timeout_s`: after so long a batch that could not be stored is given up.
     `on_delivery` is called for every batch with the number of its messages and, if it failed, the error. With a
     `schema`, from `Client.schema` or `Client.register_schema`, values are what it describes, and with a `key_schema`
-    keys are.
+    keys are; `schema_id_in="header"` puts the ids of schemas into headers.
     """
 
     acks: str
@@ -49,6 +51,7 @@ class ProducerOptions(TypedDict, total=False):
     on_delivery: Callable[[int, Exception | None], None] | None
     schema: SchemaCodec | None
     key_schema: SchemaCodec | None
+    schema_id_in: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ class ProducerSettings:
     on_delivery: Callable[[int, Exception | None], None] | None = None
     schema: SchemaCodec | None = None
     key_schema: SchemaCodec | None = None
+    schema_id_in: str = "content"
 
     def __post_init__(self) -> None:
         whole_number("batch_messages_max", self.batch_messages_max, 1)
@@ -79,9 +83,24 @@ class ProducerSettings:
         choice("compression", text("compression", self.compression).lower(), _COMPRESSIONS)
         plain_function("on_delivery", self.on_delivery)
         acks_of(self.acks)
+        choice("schema_id_in", self.schema_id_in, _SCHEMA_ID_PLACES)
         for name in ("schema", "key_schema"):
             if getattr(self, name) is not None:
                 instance(name, getattr(self, name), SchemaCodec)
+
+    def encoded(self, value: Any, key: Any, headers: HeadersIn) -> tuple[Any, Any, HeadersIn]:
+        """What the schemas make of a value and a key, and the headers with their ids, if they are to be there."""
+        if self.schema_id_in == "content":
+            value = value if self.schema is None else self.schema.encode(value)
+            return value, key if self.key_schema is None else self.key_schema.encode(key), headers
+        pairs = [*pairs_of(headers)]
+        if self.schema is not None:
+            named, value = self.schema.encode_apart(value)
+            pairs.append((VALUE_SCHEMA_ID, named))
+        if self.key_schema is not None and key is not None:
+            named, key = self.key_schema.encode_apart(key)
+            pairs.append((KEY_SCHEMA_ID, named))
+        return value, key, pairs
 
     @classmethod
     def of_server(cls, defaults: ClientDefaults, options: ProducerOptions) -> Self:

@@ -14,9 +14,15 @@ import msgspec
 
 from ..api.arguments import several, text, whole_number
 from ..api.schemas import LATEST, NewSchema, Reference, SchemaDescription
-from ..codec.schema_id import HEAD_BYTES, has_schema_id, schema_id_of, with_schema_id
+from ..codec.schema_id import (
+    behind_schema_id,
+    guid_header,
+    has_schema_id,
+    schema_id_of,
+    with_schema_id,
+)
 from ..errors import Refused
-from ..model import Buffer
+from ..model import Buffer, Headers
 
 Named = Sequence[tuple[str, SchemaDescription]]
 """What a schema refers to by the names that it has for them, what others refer to before these."""
@@ -39,7 +45,10 @@ _MISFITS = (
 
 
 class _Language(Protocol):
-    def encode(self, value: Any) -> bytes: ...
+    def encode(self, value: Any) -> tuple[bytes, bytes]:
+        """Which message of a file it is, of Protobuf alone, and the value."""
+        ...
+
     def decode(self, content: bytes, reader: Any) -> Any: ...
 
 
@@ -58,8 +67,21 @@ class SchemaCodec:
         """A value in the wire format; None, a tombstone, stays None. Refused if the schema has no such value."""
         if value is None:
             return None
+        indexes, content = self._encoded(value)
+        return with_schema_id(self.schema_id, indexes + content)
+
+    def encode_apart(self, value: Any) -> tuple[bytes, bytes | None]:
+        """What a header says of the schema, and a value without it. Refused if the schema has no such value."""
+        head = guid_header(self.schema.guid)
+        if value is None:
+            return head, None
+        indexes, content = self._encoded(value)
+        return head + indexes, content
+
+    def _encoded(self, value: Any) -> tuple[bytes, bytes]:
         try:
-            return with_schema_id(self.schema_id, self._language.encode(value))
+            found: tuple[bytes, bytes] = self._language.encode(value)
+            return found
         except _MISFITS as error:
             raise Refused(
                 f"schema {self.schema_id} has no such value: {error!r:.300}",
@@ -71,15 +93,32 @@ class SchemaCodec:
         language = None if reader is None else reader._language
         as_reader = language if type(language) is type(self._language) else None
         try:
-            return self._language.decode(content[HEAD_BYTES:], as_reader)
+            return self._language.decode(bytes(behind_schema_id(content)), as_reader)
         except _MISFITS as error:
             raise Refused(
                 f"the content does not fit schema {self.schema_id}: {error!r:.300}",
                 schema_id=self.schema_id,
             ) from error
 
+    def message_type(self) -> Any:
+        """The class of the first message of a Protobuf file. Refused for another language."""
+        if not isinstance(self._language, _Protobuf):
+            raise Refused(f"schema {self.schema_id} is {self.schema.language}, not PROTOBUF")
+        return self._language.message_class((0,))
+
     def __repr__(self) -> str:
         return f"<schema {self.schema_id}, {self.schema.language}>"
+
+
+class Encoded(Protocol):
+    """A message, whichever way it was got."""
+
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
 
 
 class SchemaClosure:
@@ -124,13 +163,15 @@ def new_schema(schema: str, language: str, references: Iterable[tuple[str, str, 
     return NewSchema(text("language", language), text("schema", schema), tuple(named))
 
 
-def id_in(content: Buffer) -> int | None:
-    """The id of the schema of a content; None if it names none. Refused if it ends within the id."""
+def id_in(content: Buffer) -> int | bytes | None:
+    """The id or the guid of the schema of a content; None if it names none. Refused if it ends within the id."""
     if not has_schema_id(content):
         return None
     found = schema_id_of(content)
     if found is None:
-        raise Refused(f"{len(content)} bytes, of which the id of a schema would be five")
+        raise Refused(
+            f"{len(content)} bytes, of which the id of a schema would be 5, and a guid 17"
+        )
     return found
 
 
@@ -146,7 +187,10 @@ def decode_plain(content: Buffer) -> Any:
 
 class _Json:
     def __init__(self, _schema: SchemaDescription, _referenced: Named) -> None:
-        self.encode = msgspec.json.encode
+        pass
+
+    def encode(self, value: Any) -> tuple[bytes, bytes]:
+        return b"", msgspec.json.encode(value)
 
     def decode(self, content: bytes, _reader: Any) -> Any:
         return msgspec.json.decode(content)
@@ -165,10 +209,10 @@ class _Avro:
             fastavro.parse_schema(msgspec.json.decode(other), named)
         self._schema = fastavro.parse_schema(msgspec.json.decode(schema.text), named)
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: Any) -> tuple[bytes, bytes]:
         out = io.BytesIO()
         self._write(out, self._schema, value)
-        return out.getvalue()
+        return b"", out.getvalue()
 
     def decode(self, content: bytes, reader: "_Avro | None") -> Any:
         source = io.BytesIO(content)
@@ -215,14 +259,18 @@ class _Protobuf:
                 self._add(own, files, seen)
         self._pool.AddSerializedFile(file.SerializeToString())
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: Any) -> tuple[bytes, bytes]:
         place = self._indexes[value.DESCRIPTOR.full_name]
         head = b"\0" if place == (0,) else b"".join(map(_zigzag, (len(place), *place)))
         try:
             written: bytes = value.SerializeToString()
         except self._error as error:
             raise ValueError(str(error)) from None
-        return head + written
+        return head, written
+
+    def message_class(self, place: tuple[int, ...]) -> Any:
+        """The class of a message by its place in the file."""
+        return self._class_of(self._pool.FindMessageTypeByName(self._names[place]))
 
     def decode(self, content: bytes, _reader: Any) -> Any:
         count, at = _unzigzag(content, 0)
@@ -230,8 +278,7 @@ class _Protobuf:
         for _ in range(count):
             index, at = _unzigzag(content, at)
             place.append(index)
-        name = self._names[tuple(place) or (0,)]
-        message = self._class_of(self._pool.FindMessageTypeByName(name))()
+        message = self.message_class(tuple(place) or (0,))()
         try:
             message.ParseFromString(content[at:])
         except self._error as error:

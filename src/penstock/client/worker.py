@@ -12,6 +12,7 @@ from ..api.units import Duration, duration_s
 from ..errors import Refused
 from .consumer_options import ConsumerOptions
 from .leased_messages import Delivered
+from .tracing import check_tracer
 
 # Handlers need about so long for the messages in the inbox: enough to be busy while the next poll is under way.
 _INBOX_S = 0.25
@@ -77,6 +78,7 @@ class WorkerOptions(ConsumerOptions, total=False):
     deadline: Duration | None
     grace: Duration
     on_failure: Callable[[Delivered, Exception], Any] | None
+    tracer: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ class WorkerSettings:
     """`concurrency`: how many handlers run at once. `deadline`: a handler that takes longer has failed.
 
     `retries`: a message is rejected after so many; None: as the topic says. `grace`: how long a stop waits for handlers
-    that run.
+    that run. `tracer`, of OpenTelemetry, makes a span of each handler.
     """
 
     concurrency: int = 1
@@ -92,6 +94,7 @@ class WorkerSettings:
     deadline: Duration | None = None
     grace: Duration = 30
     on_failure: Callable[[Delivered, Exception], Any] | None = None
+    tracer: Any = None
 
     def __post_init__(self) -> None:
         whole_number("concurrency", self.concurrency, 1, _CONCURRENCY_MAX)
@@ -100,6 +103,7 @@ class WorkerSettings:
         if self.deadline is not None and duration_s(self.deadline, "deadline") <= 0:
             raise Refused(f"deadline must be above 0, got {self.deadline!r}")
         duration_s(self.grace, "grace")
+        check_tracer(self.tracer)
 
     @property
     def deadline_s(self) -> float | None:

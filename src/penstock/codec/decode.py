@@ -66,7 +66,7 @@ def message_columns(body: Body, head: Head) -> MessageColumns:
     return MessageColumns(
         blobs[Column.VALUES].items(count, None) if Column.VALUES in blobs else nulls,
         blobs[Column.KEYS].items(count, None) if Column.KEYS in blobs else nulls,
-        _headers(body) if body.header_count else [()] * count,
+        headers_of(body) if body.header_count else [()] * count,
         _list(numbers[Column.PRIORITIES], count)
         if Column.PRIORITIES in numbers
         else [_NORMAL] * count,
@@ -96,7 +96,7 @@ def message_rows(body: Body, head: Head, positions: Int64s) -> MessageColumns:
 
     headers: Sequence[Headers] = [()] * count
     if body.header_count:
-        all_headers = _headers(body)
+        all_headers = headers_of(body)
         headers = [all_headers[one] for one in positions.tolist()]
     deltas: Numbers = positions.view(np.uint64)
     if Column.OFFSET_DELTAS in body.numbers:
@@ -139,7 +139,8 @@ def _optional_list(numbers: Numbers, count: int) -> list[int | None]:
     return [number or None for number in numbers.tolist()]
 
 
-def _headers(body: Body) -> list[Headers]:
+def headers_of(body: Body) -> list[Headers]:
+    """Returns the headers of every message."""
     items = body.header_count
     if items == 0:
         return [()] * body.count

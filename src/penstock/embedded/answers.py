@@ -33,13 +33,6 @@ def answer(
             raise StaleReceipt(one if isinstance(one, str) else one.receipt)
 
 
-def _attempts(held: Iterable[Held]) -> list[int] | None:
-    """What receipts count, if some are given as text; a message that was handed out is as it was."""
-    if str not in map(type, held):
-        return None
-    return [read_receipt(one).attempts if isinstance(one, str) else one.attempts for one in held]
-
-
 def lease_answers(
     kind: Kind, held: Held | Iterable[Held], *, reason: object = "", ms: int | None = None
 ) -> list[LeaseAnswer]:
@@ -62,6 +55,13 @@ def _answers(
         LeaseAnswer(kind, *place, lease, list(some), reason, ms, _attempts(some.values()))
         for (place, lease), some in leases.items()
     ]
+
+
+def _attempts(held: Iterable[Held]) -> list[int] | None:
+    """What receipts count, if some are given as text; a message that was handed out is as it was."""
+    if str not in map(type, held):
+        return None
+    return [read_receipt(one).attempts if isinstance(one, str) else one.attempts for one in held]
 
 
 def _by_lease(held: Iterable[Held]) -> dict[tuple[Place, int], dict[int, Held]]:

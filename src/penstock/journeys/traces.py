@@ -17,6 +17,9 @@ _BITS = 128
 _MASK = (1 << _BITS) - 1
 # Odd, so that the product has an inverse; its bits are those of the golden ratio.
 _FACTOR = 0x9E3779B97F4A7C15F39CC0605CEDC835
+LOW_FACTOR = _FACTOR & ((1 << 64) - 1)
+"""The last 64 bits of a derived trace id are those of the offset times this; the rest has no part in them."""
+
 _INVERSE = pow(_FACTOR, -1, 1 << _BITS)
 _DELAYED = 1 << 63
 _PARTITION_BITS = 20

@@ -10,7 +10,8 @@ from heapq import nlargest
 
 import msgspec
 
-from ..api.health import LagFigures
+from ..api.health import LagFigures, Stored
+from ..ports import Clock
 from .activity import Activity
 
 STEP_S = 10
@@ -27,6 +28,7 @@ class RecentRow(msgspec.Struct, frozen=True):
     lag: int
     lag_seconds: float
     in_flight: int
+    stored: Stored
     disk_free_bytes: int
     group_lags: dict[str, int]
 
@@ -41,14 +43,14 @@ class Recent:
 
     def add(
         self,
-        at_ns: int,
-        monotonic_ns: int,
+        clock: Clock,
         activity: Activity,
         lags: Mapping[str, LagFigures],
+        stored: Stored,
         disk_free_bytes: int,
     ) -> None:
-        """Take a row. `at_ns` is wall time, for people; rates are counted by the clock that is never set."""
-        counts = _counts_of(activity)
+        """Take a row. Its time is for people; rates are counted by the clock that is never set."""
+        counts, monotonic_ns = _counts_of(activity), clock.monotonic_ns()
         seconds = (monotonic_ns - self._counted_ns) / _S
         rates = {
             name: round((count - self._counts[name]) / seconds, 3) if self._counts else 0.0
@@ -58,11 +60,12 @@ class Recent:
         largest = nlargest(GROUPS_MAX, lags, key=lambda name: lags[name].lag)
         self.rows.append(
             RecentRow(
-                at_ns,
+                clock.now_ns(),
                 rates,
                 sum(one.lag for one in lags.values()),
                 max((one.lag_seconds for one in lags.values()), default=0.0),
                 sum(one.in_flight for one in lags.values()),
+                stored,
                 disk_free_bytes,
                 {name: lags[name].lag for name in largest},
             )

@@ -162,6 +162,11 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "penstock_pipeline_report_age_seconds": Metric(
             MetricKind.GAUGE, _PIPELINE, "Since the last report of a pipeline."
         ),
+        "penstock_otlp_spans_total": Metric(
+            MetricKind.COUNTER,
+            ("outcome",),
+            "Spans that an OpenTelemetry collector took (exported) or did not (dropped), since the start.",
+        ),
         "penstock_http_requests_total": Metric(
             MetricKind.COUNTER, ("method", "route", "status"), "Requests, by route and status."
         ),

@@ -1,6 +1,6 @@
 """Messages compared with schemas: which schema a message names, and whether it fits.
 
-A message of Confluent's wire format begins with a zero byte and the id of its schema, which has to be one of its
+A message of Confluent's wire format begins with the id or the guid of its schema, which has to be one of its
 subject's. A message without an id has to be JSON, and fits the latest schema.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..api.publish import Verdict
-from ..codec.schema_id import HEAD_BYTES, has_schema_id, schema_id_of
+from ..codec.schema_id import behind_schema_id, has_schema_id, schema_id_of
 from ..config import Validation
 from ..errors import SchemaViolation
 from ..model import Buffer
@@ -27,12 +27,13 @@ node's turn."""
 class SubjectSchemas:
     """The schemas of a subject as they were at one time. Any thread may ask."""
 
-    __slots__ = ("_ids", "_latest", "_read", "name")
+    __slots__ = ("_guids", "_ids", "_latest", "_read", "name")
 
     def __init__(self, name: str, registry: Registry) -> None:
         self.name = name
         live = [one for one in registry.subjects.get(name, {}).values() if not one.is_deleted]
         self._ids = frozenset(one.schema_id for one in live)
+        self._guids = {registry.schemas[one].fingerprint: one for one in self._ids}
         newest = max(live, key=lambda one: one.version, default=None)
         is_json = newest is not None and registry.schemas[newest.schema_id].language == JSON
         # The one for messages that name none.
@@ -47,24 +48,31 @@ class SubjectSchemas:
         if not has_schema_id(content):
             latest = self._latest
             return latest is not None and self._schema(latest, read).is_valid(content)
-        schema_id, rest = schema_id_of(content), content[HEAD_BYTES:]
-        return schema_id in self._ids and self._schema(schema_id, read).is_valid(rest)
+        schema_id = self._id_in(content)
+        if schema_id is None or schema_id not in self._ids:
+            return False
+        return self._schema(schema_id, read).is_valid(behind_schema_id(content))
+
+    def _id_in(self, content: Buffer) -> int | None:
+        """The id that a content begins with, or that of its guid; None if it ends before, or no version has it."""
+        found = schema_id_of(content)
+        return self._guids.get(found) if isinstance(found, bytes) else found
 
     def fault_in(self, content: Buffer, read: ReadSchema) -> tuple[Fault, int | None]:
         """Why a key or a value does not fit, and the id of the schema that it does not fit."""
         if not self._ids:
             return ("", "the subject has no schema"), None
         has_id = has_schema_id(content)
-        schema_id = schema_id_of(content) if has_id else self._latest
+        schema_id = self._id_in(content) if has_id else self._latest
         if schema_id is None:
             return (
                 "",
-                "it does not begin with the id of a schema (a zero byte and four more)",
+                "it does not begin with the id of a schema (a zero byte and four more), and no header has one",
             ), None
         if schema_id not in self._ids:
             return ("", f"schema {schema_id} is not a version of the subject"), schema_id
         schema = self._schema(schema_id, read)
-        found = schema.fault_in(content[HEAD_BYTES:] if has_id else content)
+        found = schema.fault_in(behind_schema_id(content) if has_id else content)
         return found or ("", "it does not fit"), schema_id
 
     def _schema(self, schema_id: int, read: ReadSchema) -> Schema:

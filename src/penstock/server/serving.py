@@ -34,6 +34,7 @@ from .http.routing import Router
 from .http.table import ROUTES
 from .kafka.port import KafkaServer
 from .logs import configure_logging
+from .otlp import SpanExport
 from .reading_settings import needs_restart, with_live
 from .settings import Settings
 from .tls import check_certificate, expires_at_ns, load_certificate, server_context
@@ -68,6 +69,9 @@ class Serving:
         settings = self.settings
         if settings.tls.is_on:
             check_certificate(settings.tls)
+        spans = None
+        if settings.otlp.endpoint:
+            spans = SpanExport(settings.otlp, settings.broker.id, self.logger)
         listener = listen(settings.broker.host, settings.broker.port)
         binary_listener = None
         if settings.broker.binary_port != OFF:
@@ -81,6 +85,9 @@ class Serving:
             driver = self._open(disk, activity)
             loop = asyncio.get_running_loop()
             app = make_app(settings, AsyncDriver(driver, loop), data, self.logger, activity)
+            if spans is not None:
+                app.spans = spans
+                spans.start(driver)
             context = None
             if settings.tls.is_on:
                 context = server_context(settings.tls)
@@ -108,6 +115,8 @@ class Serving:
             if binary is not None:
                 await binary.stop()
             sweeper.cancel()
+            if spans is not None:
+                await app.driver.in_thread(spans.stop)
             await app.driver.in_thread(driver.close)
             app.auth.close()
         finally:

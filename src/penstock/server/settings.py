@@ -22,25 +22,8 @@ from ..config import (
     TopicConfig,
 )
 from ..errors import InvalidConfig
-
-
-def key(default: Any, text: str, *, is_live: bool = False, is_secret: bool = False) -> Any:
-    """A setting: its default, what it means, and whether SIGHUP is enough to change it."""
-    metadata = {"text": text, "is_live": is_live, "is_secret": is_secret}
-    if isinstance(default, tuple | list):
-        return field(default=tuple(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-def _require(setting: str, found: object, is_legal: bool, expected: str) -> None:
-    if not is_legal:
-        raise InvalidConfig(setting, found, expected)
-
-
-def _require_positive(section: object, *names: str) -> None:
-    for name in names:
-        found = getattr(section, name)
-        _require(name, found, found > 0, "above 0")
+from .otlp_settings import OtlpSection
+from .setting_keys import key, require, require_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +50,12 @@ class BrokerSection:
     data_dir: str = key("./data", "Directory of all data. One process owns it at a time.")
 
     def __post_init__(self) -> None:
-        _require("port", self.port, 0 <= self.port <= 65_535, "in 0..65535")
+        require("port", self.port, 0 <= self.port <= 65_535, "in 0..65535")
         binary = self.binary_port
-        _require("binary_port", binary, OFF <= binary <= 65_535, "in 0..65535, or -1 for off")
-        _require("node_id", self.node_id, 0 <= self.node_id < 1 << 31, "in 0..2147483647")
-        _require("host", self.host, bool(self.host), "an address")
-        _require("data_dir", self.data_dir, bool(self.data_dir), "a directory")
+        require("binary_port", binary, OFF <= binary <= 65_535, "in 0..65535, or -1 for off")
+        require("node_id", self.node_id, 0 <= self.node_id < 1 << 31, "in 0..2147483647")
+        require("host", self.host, bool(self.host), "an address")
+        require("data_dir", self.data_dir, bool(self.data_dir), "a directory")
 
     @property
     def is_loopback(self) -> bool:
@@ -155,15 +138,15 @@ class ProducerSection:
     retry_backoff_max_ms: int = key(30_000, "The longest pause.")
 
     def __post_init__(self) -> None:
-        _require_positive(self, "batch_size", "batch_bytes", "retry_backoff_ms")
+        require_positive(self, "batch_size", "batch_bytes", "retry_backoff_ms")
         modes = ("none", "leader", "all")
-        _require("ack_mode", self.ack_mode, self.ack_mode in modes, "none, leader or all")
+        require("ack_mode", self.ack_mode, self.ack_mode in modes, "none, leader or all")
         for name in ("linger_ms", "retries"):
             found = getattr(self, name)
-            _require(name, found, found >= 0, ">= 0")
+            require(name, found, found >= 0, ">= 0")
         first, longest = self.retry_backoff_ms, self.retry_backoff_max_ms
         is_possible = first <= longest <= DAY_MS
-        _require(
+        require(
             "retry_backoff_max_ms", longest, is_possible, f"in {first} (the first pause)..{DAY_MS}"
         )
 
@@ -197,14 +180,12 @@ class ConsumerSection:
     poll_timeout_ms_max: int = key(60_000, "The longest long poll.")
 
     def __post_init__(self) -> None:
-        _require_positive(
-            self, "max_poll_records", "max_poll_records_binary", "poll_timeout_ms_max"
-        )
+        require_positive(self, "max_poll_records", "max_poll_records_binary", "poll_timeout_ms_max")
         self.node_config()
         heartbeat, session = self.heartbeat_interval_ms, self.session_timeout_ms
         is_possible = 1 <= heartbeat < session
         expected = f"in 1..{session - 1}, below session_timeout_ms"
-        _require("heartbeat_interval_ms", heartbeat, is_possible, expected)
+        require("heartbeat_interval_ms", heartbeat, is_possible, expected)
         TopicConfig(**_named(self, _CONSUMER_OF_TOPIC))
 
     def node_config(self, dead_letter_hours: float = 336) -> NodeConfig:
@@ -234,7 +215,7 @@ class DlqSection:
         expected = (
             f"{DEAD_LETTER_SUFFIX}: topics that exist, and clients, know dead letters by this name"
         )
-        _require("suffix", self.suffix, self.suffix == DEAD_LETTER_SUFFIX, expected)
+        require("suffix", self.suffix, self.suffix == DEAD_LETTER_SUFFIX, expected)
         TopicConfig(retention_hours=self.retention_hours)
 
 
@@ -249,9 +230,9 @@ class ClusterSection:
     def __post_init__(self) -> None:
         found = ", ".join(self.nodes)
         alone = "this version is a single node, which keeps one copy of everything"
-        _require("nodes", found, len(self.nodes) <= 1, f"one broker or none: {alone}")
+        require("nodes", found, len(self.nodes) <= 1, f"one broker or none: {alone}")
         for name in ("replication_factor", "min_isr"):
-            _require(name, getattr(self, name), getattr(self, name) == 1, f"1: {alone}")
+            require(name, getattr(self, name), getattr(self, name) == 1, f"1: {alone}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +259,7 @@ class TopicSection:
 
     def __post_init__(self) -> None:
         partitions = self.num_partitions
-        _require("num_partitions", partitions, 1 <= partitions <= 10_000, "in 1..10000")
+        require("num_partitions", partitions, 1 <= partitions <= 10_000, "in 1..10000")
         TopicConfig(**_named(self, _REST_OF_TOPIC))
 
 
@@ -347,7 +328,7 @@ class HttpSection:
     )
 
     def __post_init__(self) -> None:
-        _require_positive(
+        require_positive(
             self,
             "body_bytes_max",
             "header_bytes_max",
@@ -363,9 +344,9 @@ class HttpSection:
             "keep_alive_ms",
             "metrics_groups_max",
         )
-        _require("drain_timeout_ms", self.drain_timeout_ms, self.drain_timeout_ms >= 0, ">= 0")
+        require("drain_timeout_ms", self.drain_timeout_ms, self.drain_timeout_ms >= 0, ">= 0")
         rate = self.requests_per_s
-        _require("requests_per_s", rate, rate == OFF or rate > 0, "above 0, or -1 for off")
+        require("requests_per_s", rate, rate == OFF or rate > 0, "above 0, or -1 for off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,7 +363,7 @@ class BinarySection:
     idle_ms: int = key(600_000, "A connection on which nothing happens is closed after this.")
 
     def __post_init__(self) -> None:
-        _require_positive(
+        require_positive(
             self, "frame_bytes_max", "requests_max", "connection_requests_max", "idle_ms"
         )
 
@@ -406,7 +387,7 @@ class TlsSection:
 
     def __post_init__(self) -> None:
         is_whole = bool(self.cert_file) == bool(self.key_file)
-        _require("cert_file", self.cert_file, is_whole, "given together with key_file")
+        require("cert_file", self.cert_file, is_whole, "given together with key_file")
 
     @property
     def is_on(self) -> bool:
@@ -422,8 +403,8 @@ class LogSection:
 
     def __post_init__(self) -> None:
         levels = ("debug", "info", "warning", "error")
-        _require("level", self.level, self.level in levels, "debug, info, warning or error")
-        _require("format", self.format, self.format in {"json", "text"}, "json or text")
+        require("level", self.level, self.level in levels, "debug, info, warning or error")
+        require("format", self.format, self.format in {"json", "text"}, "json or text")
 
 
 _STORAGE_OF_TOPIC = (
@@ -511,6 +492,7 @@ class Settings:
     auth: AuthSection = field(default_factory=AuthSection)
     tls: TlsSection = field(default_factory=TlsSection)
     log: LogSection = field(default_factory=LogSection)
+    otlp: OtlpSection = field(default_factory=OtlpSection)
 
     def __post_init__(self) -> None:
         for _, error in conflicts(**{one.name: getattr(self, one.name) for one in fields(self)}):

@@ -77,8 +77,9 @@ def read_task(
 
     freeze_loaded_modules()
     columns = options.columns
-    if options.schema_id is not None and "value" not in columns:
-        columns = (*columns, "value")
+    if options.schema_id is not None:
+        # The id of a schema may be in a header.
+        columns = (*columns, *(one for one in ("value", "headers") if one not in columns))
     decoder = Decoder(wanted.topic, wanted.partition, columns)
     with options.connect() as client:
         reader = RangeReader(client, wanted, is_loss_fatal=options.is_loss_fatal)

@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ..api.schemas import LATEST, SchemaDescription
+from ..api.schemas import LATEST
 from ..client import Client
 from ..client.schema_codec import SchemaCodec, id_in
+from ..codec.schema_id import VALUE_SCHEMA_ID, joined_all
 from ..errors import NotFound, Refused
 
 DATA, DATA_ERROR = "data", "data_error"
 _ERROR_CHARACTERS_MAX = 300
-_NESTED_MAX = 32
+NESTED_MAX = 32
 _UNKNOWN_MAX = 10_000
 
 
@@ -34,7 +36,7 @@ def _json_text(value: object) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
-_TEXT = Shape("string", pa.string(), _json_text)
+_TEXT = JSON_TEXT = Shape("string", pa.string(), _json_text)
 _AVRO_PRIMITIVES = {
     "boolean": Shape("boolean", pa.bool_()),
     "int": Shape("int", pa.int32()),
@@ -100,7 +102,7 @@ def _converted(convert: Callable[[Any], Any] | None, value: Any) -> Any:
 
 def avro_shape(found: Any, named: dict[str, Any], depth: int = 0) -> Shape:
     """The shape of an Avro schema, of JSON; `named` has the types that were met, and those of references."""
-    if depth > _NESTED_MAX:
+    if depth > NESTED_MAX:
         return _TEXT
     match found:
         case list():
@@ -153,7 +155,7 @@ def _note_names(found: Any, named: dict[str, Any]) -> None:
 
 def json_shape(found: Any, depth: int = 0) -> Shape:
     """The shape of a JSON Schema. References, alternatives and the like are text."""
-    if not isinstance(found, dict) or depth > _NESTED_MAX:
+    if not isinstance(found, dict) or depth > NESTED_MAX:
         return _TEXT
     kinds = found.get("type")
     kinds = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
@@ -170,16 +172,37 @@ def json_shape(found: Any, depth: int = 0) -> Shape:
     return struct_of([(name, json_shape(one, depth + 1)) for name, one in properties.items()])
 
 
-def shape_of(schema: SchemaDescription, referenced: Sequence[SchemaDescription] = ()) -> Shape:
-    """The type of `data`. Refused for a language that has none."""
+def shape_of(codec: SchemaCodec) -> Shape:
+    """The type of `data`; of Protobuf that of the first message of the file."""
+    schema = codec.schema
+    if schema.language == "PROTOBUF":
+        from .typed_protobuf import protobuf_shape
+
+        return protobuf_shape(codec.message_type())
     if schema.language == "JSON":
         return json_shape(msgspec.json.decode(schema.text))
-    if schema.language != "AVRO":
-        raise Refused(f"schema=registry reads AVRO and JSON, not {schema.language}")
     named: dict[str, Any] = {}
-    for one in referenced:
+    for _, one in codec.referenced:
         _note_names(msgspec.json.decode(one.text), named)
     return avro_shape(msgspec.json.decode(schema.text), named)
+
+
+def _with_ids(batch: pa.RecordBatch) -> list[bytes | None]:
+    """The values of a batch; where the id of a schema is in a header, with the id before them."""
+    values: list[bytes | None] = batch.column("value").to_pylist()
+    if "headers" not in batch.schema.names:
+        return values
+    headers = batch.column("headers")
+    names = headers.flatten().field("key") if pa.types.is_list(headers.type) else None
+    if names is None or not pc.any(pc.equal(names, VALUE_SCHEMA_ID)).as_py():
+        return values
+    pairs = [
+        () if row is None else tuple((one["key"], one["value"]) for one in row)
+        for row in headers.to_pylist()
+    ]
+    return [
+        None if one is None else bytes(one) for one in joined_all(values, pairs, VALUE_SCHEMA_ID)
+    ]
 
 
 class TypedValues:
@@ -188,8 +211,8 @@ class TypedValues:
     def __init__(self, client: Client, planned: SchemaCodec) -> None:
         self._client, self._planned = client, planned
         # Ids that the broker does not know: it is asked once for each.
-        self._unknown: dict[int | None, str] = {}
-        self.shape = shape_of(planned.schema, [one for _, one in planned.referenced])
+        self._unknown: dict[int | bytes | None, str] = {}
+        self.shape = shape_of(planned)
 
     @classmethod
     def of_version(cls, client: Client, subject: str, version: int = LATEST) -> "TypedValues":
@@ -251,7 +274,7 @@ class TypedValues:
     ) -> Iterator[pa.RecordBatch]:
         """Record batches with some of their columns, and the two of ours behind them."""
         for batch in batches:
-            typed = self.columns(batch.column("value").to_pylist())
+            typed = self.columns(_with_ids(batch))
             arrays = [*(batch.column(name) for name in columns), *typed]
             fields = [batch.schema.field(name) for name in columns]
             fields += [pa.field(DATA, self.shape.arrow), pa.field(DATA_ERROR, pa.string())]

@@ -32,6 +32,8 @@ TIMEOUT_MS_MAX = 15 * 60_000
 NAME_LENGTH_MAX = 250
 # The head of a batch has 32 bits for it.
 EPOCH_MAX = (1 << 31) - 1
+# Clients that keep their epoch have 16 bits for it.
+KEPT_EPOCH_MAX = (1 << 15) - 1
 PARTICIPANTS_MAX = 10_000
 # Producers that were idle for so long are forgotten.
 _IDLE_NS = 7 * 24 * 3600 * 1_000_000_000
@@ -60,6 +62,9 @@ class Producer:
     letters: set[int] = field(default_factory=set)
     places: tuple[Place, ...] = ()
     reason: str = ""
+    # Its own commits and aborts leave the epoch as it is: Kafka's clients before KIP-890 know of no other. What ends
+    # its transaction from outside still raises it.
+    keeps_epoch: bool = False
     # When the transaction began, and when it is aborted; on the clock that measures waiting, afresh after a restart.
     began_ns: int = 0
     deadline_ns: float = _NEVER_NS
@@ -114,13 +119,15 @@ class Coordinator:
         return [*self._open.values()]
 
     def initialised(
-        self, name: str, timeout_ms: int, *, new_id: int, at_ns: int
+        self, name: str, timeout_ms: int, *, new_id: int, at_ns: int, keeps_epoch: bool = False
     ) -> ProducerInitialised:
         """A new session of the producer of this name, after `aborted` for its open transaction."""
         known = self.by_name.get(name)
-        if known is None or known.epoch + 1 >= EPOCH_MAX:
-            return ProducerInitialised(0, new_id, name, 0, timeout_ms, at_ns)
-        return ProducerInitialised(0, known.producer_id, name, known.epoch + 1, timeout_ms, at_ns)
+        if known is None or is_used_up(known, keeps_epoch=keeps_epoch):
+            identity = (new_id, name, 0)
+        else:
+            identity = (known.producer_id, name, known.epoch + 1)
+        return ProducerInitialised(0, *identity, timeout_ms, at_ns, keeps_epoch)
 
     def grown(
         self, producer: Producer, participants: tuple[Participant, ...], at_ns: int
@@ -165,7 +172,8 @@ class Coordinator:
     ) -> TransactionDecided:
         """The decision about an open transaction. The epoch goes up, so that a late end never meets the next one."""
         assert producer.is_open, f"{producer.state} is not to be decided"
-        epoch = min(producer.epoch + 1, EPOCH_MAX)
+        is_kept = producer.keeps_epoch and not reason
+        epoch = producer.epoch if is_kept else min(producer.epoch + 1, EPOCH_MAX)
         return TransactionDecided(
             0,
             producer.producer_id,
@@ -222,7 +230,7 @@ class Coordinator:
             known = Producer(record.producer_id, record.name, 0, 0, 0)
             self._add(known)
         known.epoch, known.timeout_ms = record.epoch, record.timeout_ms
-        known.at_ns = record.at_ns
+        known.at_ns, known.keeps_epoch = record.at_ns, record.keeps_epoch
         known.step(Step.INIT)
         if known.state is TransactionState.EMPTY:
             known.places, known.transaction_epoch, known.reason = (), -1, ""
@@ -291,6 +299,7 @@ class Coordinator:
             set(record.letters),
             record.places,
             record.reason,
+            record.keeps_epoch,
         )
         self._add(producer)
         self._letters.update(dict.fromkeys(producer.letters, producer))
@@ -313,7 +322,13 @@ class Coordinator:
                 tuple(sorted(one.letters)),
                 one.places,
                 one.reason,
+                one.keeps_epoch,
             )
+
+
+def is_used_up(producer: Producer, *, keeps_epoch: bool) -> bool:
+    """Whether the next session of a producer needs another id, because there is no epoch left for it."""
+    return producer.epoch + 1 >= (KEPT_EPOCH_MAX if keeps_epoch else EPOCH_MAX)
 
 
 _APPLY: dict[type, Callable[[Coordinator, Any, int], None]] = {

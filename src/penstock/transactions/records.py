@@ -24,6 +24,8 @@ class ProducerInitialised(_Record, frozen=True, tag=96):
     epoch: int
     timeout_ms: int
     at_ns: int
+    # Its own commits and aborts leave the epoch as it is.
+    keeps_epoch: bool = False
 
 
 class TransactionGrown(_Record, frozen=True, tag=97):
@@ -79,6 +81,7 @@ class CoordinatedProducer(_Record, frozen=True, tag=101):
     letters: tuple[int, ...]
     places: tuple[Place, ...]
     reason: str
+    keeps_epoch: bool = False
 
 
 class StagingsEnded(_Record, frozen=True, tag=102):

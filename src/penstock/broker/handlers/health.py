@@ -14,6 +14,8 @@ from ...api.health import (
     SeeHealth,
     SeeLags,
     SeeReliability,
+    SeeStored,
+    Stored,
 )
 from ..figures import figures_of
 from ..findings import findings_of
@@ -75,9 +77,16 @@ def see_lags(node: "Node", command: SeeLags, now: Now) -> dict[str, LagFigures]:
     return groups
 
 
+def see_stored(node: "Node", command: SeeStored, _now: Now) -> Stored:
+    found = [one for one in node.partitions() if command.covers(one.topic)]
+    topics = sum(map(command.covers, node.open))
+    return Stored(topics, len(found), sum(one.messages.size for one in found))
+
+
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     SeeHealth: see_health,
     SeeFigures: see_figures,
     SeeReliability: see_reliability,
     SeeLags: see_lags,
+    SeeStored: see_stored,
 }

@@ -83,6 +83,9 @@ def _answered(node: "Node", said: LeaseAnswer, key: TransactionId, now: Now) -> 
         raise Refused("an answer names at least one message")
     if delivery is None:
         raise stale_receipt(said, offsets.min())
+    wrong = miscounted(delivery, said)
+    if wrong:
+        raise stale_receipt(said, wrong.min())
     consumption.expire(partition, delivery, now)
     if wrong := miscounted(delivery, said):
         raise stale_receipt(said, wrong.min())
@@ -144,8 +147,10 @@ def _require_reader(node: "Node", command: StageOffsets) -> None:
         for one in command.offsets:
             require_owner(membership, member, TopicPartition(one.topic, one.partition))
         return
-    generation = -1 if command.generation is None else command.generation
-    node.classic.require_commit(group, member, generation, command.instance)
+    # Clients that are older than members in transactions say none; their epoch alone fences them.
+    if member or command.generation is not None:
+        generation = -1 if command.generation is None else command.generation
+        node.classic.require_commit(group, member, generation, command.instance)
     for one in command.offsets:
         node.assigned.require_unowned(group, one.topic, one.partition)
 

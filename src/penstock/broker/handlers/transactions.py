@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command
-from ...api.publish import Publish, PublishBatch
+from ...api.publish import Publish, PublishBatch, PublishRecords
 from ...api.transactions import (
     TIMEOUT_MS_MAX,
     BeginTransaction,
@@ -23,6 +23,7 @@ from ...api.transactions import (
     Stage,
     StageBatch,
     Staged,
+    StageRecords,
     Transaction,
     TransactionEnd,
     TransactionStats,
@@ -30,7 +31,7 @@ from ...api.transactions import (
 from ...codec import Encoded, Marks
 from ...codec.columns import columns_of
 from ...codec.edit import expiring
-from ...config import OFF
+from ...config import OFF, LimitsConfig
 from ...errors import MalformedBatch, NotFound, Refused, TransactionEnded
 from ...transactions.coordinator import NAME_LENGTH_MAX, Producer
 from ...transactions.stagings import TransactionKey
@@ -39,6 +40,7 @@ from ..partition import Now, Partition, publishing
 from ..partition.backlog import require_room
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
+from ..partition.record_batches import checked_records
 from ..transactions import checked_timeout
 from ..validation import require_valid
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from ..node import Node
 
 _MS = 1_000_000
+_NOT_IN_IT = "the partition is not part of an open transaction"
 _FORCED = "an administrator aborted it"
 _SEQUENCE_MAX = (1 << 31) - 1
 
@@ -58,8 +61,8 @@ def init_producer(node: "Node", command: InitProducer, now: Now) -> ProducerSess
             f"got {len(name)}",
             limit=NAME_LENGTH_MAX,
         )
-    timeout_ms = checked_timeout(command.timeout_ms, TIMEOUT_MS_MAX)
-    producer = node.transactions.init(name, timeout_ms, now)
+    checked_timeout(command.timeout_ms, TIMEOUT_MS_MAX)
+    producer = node.transactions.init(command, now)
     return ProducerSession(producer.producer_id, producer.epoch)
 
 
@@ -72,7 +75,8 @@ def heartbeat(node: "Node", command: ProducerHeartbeat, now: Now) -> None:
 
 
 def begin(node: "Node", command: BeginTransaction, now: Now) -> str:
-    return id_of(node.transactions.enrol(command.producer_id, command.epoch, (), now))
+    partitions = [node.partition(*one) for one in command.partitions]
+    return id_of(node.transactions.enrol(command.producer_id, command.epoch, partitions, now))
 
 
 def id_of(producer: Producer) -> str:
@@ -153,19 +157,49 @@ def stage_batch(node: "Node", command: StageBatch, now: Now) -> Staged:
     if node.bindings:
         require_valid(node, PublishBatch(command.topic, command.partition, command.batch))
     node.guard.admit_bytes(head.length, now)
-    ttl_ms = partition.config.ttl_ms
-    if ttl_ms != OFF:
-        expires_at = now.wall_ns + ttl_ms * _MS
-        encoded = expiring(encoded, expires_at, size_max=node.limits.batch_bytes_max)
+    encoded = _with_time_to_live(partition, encoded, node.limits, now)
     _require_room(partition, encoded)
     producer = node.transactions.enrol(head.producer_id, head.producer_epoch, (partition,), now)
+    return _stage(partition, encoded, producer, now)
+
+
+def _with_time_to_live(
+    partition: Partition, encoded: Encoded, limits: LimitsConfig, now: Now
+) -> Encoded:
+    ttl_ms = partition.config.ttl_ms
+    if ttl_ms == OFF:
+        return encoded
+    return expiring(encoded, now.wall_ns + ttl_ms * _MS, size_max=limits.batch_bytes_max)
+
+
+def stage_records(node: "Node", command: StageRecords, now: Now) -> Staged:
+    partition = node.partition(command.topic, command.partition)
+    batch = checked_records(
+        command.batch, partition.config, now, node.limits, is_transactional=True
+    )
+    head = batch.encoded.head
+    producer = node.transactions.coordinator(head.producer_id).require(
+        head.producer_id, head.producer_epoch
+    )
+    is_repeat = partition.machine.staging_producers.repeat_of(head) is not None
+    identity = (*partition.identity,)
+    if not is_repeat and not (producer.is_open and identity in producer.participants):
+        raise TransactionEnded(producer.producer_id, producer.state.value, _NOT_IN_IT)
+    if batch.messages is not None:
+        raise Refused("a message of a transaction comes with its commit: it has no queue headers")
+    if node.bindings and not is_repeat:
+        records = PublishRecords(command.topic, command.partition, command.batch)
+        require_valid(node, records)
+    node.guard.admit_bytes(head.length, now)
+    encoded = _with_time_to_live(partition, batch.encoded, node.limits, now)
+    _require_room(partition, encoded)
     return _stage(partition, encoded, producer, now)
 
 
 def end(node: "Node", command: EndTransaction, now: Now) -> TransactionEnd:
     producer_id, epoch = command.producer_id, command.epoch
     producer = node.transactions.end(producer_id, epoch, now, is_commit=command.is_commit)
-    if epoch == producer.epoch and not producer.is_open:
+    if epoch == producer.epoch != producer.transaction_epoch and not producer.is_open:
         # Nothing was staged since the last end, so there is nothing to decide.
         state = (
             TransactionState.COMPLETE_COMMIT
@@ -282,6 +316,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     BeginTransaction: begin,
     Stage: stage,
     StageBatch: stage_batch,
+    StageRecords: stage_records,
     EndTransaction: end,
     ForceAbort: force_abort,
     ListTransactions: list_transactions,

@@ -188,7 +188,7 @@ class History:
     def _build(self, index: SegmentIndex, end: int) -> None:
         """Read the records of a segment that its index does not know."""
         keys, count, reached = BitMap64(), 0, index.covered
-        for found in self._batches(index.covered, end):
+        for found in self.batches(index.covered, end):
             if isinstance(found, Gap):
                 if count:
                     index.add(found.first, keys)
@@ -207,7 +207,7 @@ class History:
         self._save(index)
 
     def _read(self, first: int, end: int, wanted: BitMap64) -> Iterator[Entry | Gap]:
-        for found in self._batches(first, end):
+        for found in self.batches(first, end):
             if isinstance(found, Gap):
                 yield found
                 continue
@@ -218,7 +218,7 @@ class History:
                 if keys.intersect(wanted):
                     yield Entry(head.base_offset + number, head.append_time, record, records)
 
-    def _batches(self, offset: int, end: int) -> Iterator[tuple[Head, list[PartitionRecord]] | Gap]:
+    def batches(self, offset: int, end: int) -> Iterator[tuple[Head, list[PartitionRecord]] | Gap]:
         """Batches of records from `offset` up to `end`, and what lies between them and cannot be read."""
         end = min(end, self._log.end_offset)
         while offset < end:

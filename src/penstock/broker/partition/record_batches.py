@@ -12,16 +12,24 @@ from .queue_headers import has_queue_headers, with_queue_headers
 
 
 def checked_records(
-    batch: Buffer, config: TopicConfig, now: Now, limits: LimitsConfig
+    batch: Buffer,
+    config: TopicConfig,
+    now: Now,
+    limits: LimitsConfig,
+    *,
+    is_transactional: bool = False,
 ) -> CheckedBatch:
     """Returns a record batch as a topic stores it. MalformedBatch, ChecksumMismatch, UnsupportedFormat, TooLarge.
 
-    Refused: a header for the queue says what there is not.
+    One of a transaction is stored as columns: readers know of no transactions. Refused: a header for the queue says
+    what there is not.
     """
     view = memoryview(batch)
     header = read_header(view)
-    if header.is_transactional:
+    if header.is_transactional and not is_transactional:
         raise MalformedBatch("a transactional batch outside of a transaction")
+    if is_transactional and not (header.is_transactional and header.producer_id >= 0):
+        raise MalformedBatch("a batch of a transaction says so, and has its producer's id")
     records = records_of(header, view, size_max=limits.batch_bytes_max)
     records.check_limits(limits)
     is_for_queue = has_queue_headers(records.header_names)

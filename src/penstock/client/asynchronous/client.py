@@ -28,9 +28,10 @@ from ...api.schemas import (
     SchemaDescription,
 )
 from ...api.units import Duration, duration_ms, duration_s, priority_of, time_text
+from ...codec.schema_id import KEY_SCHEMA_ID, VALUE_SCHEMA_ID, joined
 from ...contexts import server_and_key
 from ...errors import NotFound, PenstockError, Refused, SequenceCommitted
-from ...model import Message, Priority
+from ...model import Message, Priority, Valued
 from .. import fetch as fetching
 from ..address import Address
 from ..commands import (
@@ -58,6 +59,7 @@ from ..publish import (
 )
 from ..schema_codec import (
     VERSION_MAX,
+    Encoded,
     SchemaClosure,
     SchemaCodec,
     decode_plain,
@@ -65,7 +67,7 @@ from ..schema_codec import (
     new_schema,
 )
 from ..settings import ClientSettings
-from ..stagings import StagingHandle, commit_key, refs_of
+from ..stagings import StagingHandle, commit_key, handles_of, refs_of
 from ..worker import WorkerOptions
 from .admin import AsyncAdmin
 from .connector import AsyncConnector
@@ -117,7 +119,7 @@ class AsyncClient(AsyncAdmin, AsyncSchedules):
         self.connector = AsyncConnector(address, key, settings)
         # The owner of what `poll` leases: the server must tell this client's messages from those of another.
         self._name = f"client-{token_hex(6)}"
-        self._schemas: dict[int, SchemaCodec] = {}
+        self._schemas: dict[int | bytes, SchemaCodec] = {}
 
     @property
     def url(self) -> str:
@@ -393,8 +395,30 @@ class AsyncClient(AsyncAdmin, AsyncSchedules):
             return decode_plain(content)
         if reader is not None:
             instance("reader", reader, SchemaCodec)
-        codec = self._schemas.get(schema_id) or await self.schema_of_id(schema_id)
+        codec = self._schemas.get(schema_id) or await self._schema_named(schema_id)
         return codec.decode(content, reader)
+
+    async def decode_value(self, message: Encoded, *, reader: SchemaCodec | None = None) -> Any:
+        """The value of a message that names its schema, in its value or in a header beside it. As `decode`."""
+        instance("a message", message, Valued)
+        value = message.value
+        content = None if value is None else bytes(joined(value, message.headers, VALUE_SCHEMA_ID))
+        return await self.decode(content, reader=reader)
+
+    async def decode_key(self, message: Encoded, *, reader: SchemaCodec | None = None) -> Any:
+        """The key of a message that names its schema, in its key or in a header beside it. As `decode`."""
+        instance("a message", message, Valued)
+        key = message.key
+        content = None if key is None else bytes(joined(key, message.headers, KEY_SCHEMA_ID))
+        return await self.decode(content, reader=reader)
+
+    async def _schema_named(self, schema_id: int | bytes) -> SchemaCodec:
+        if isinstance(schema_id, int):
+            return await self.schema_of_id(schema_id)
+        command = DescribeSchema(guid=schema_id.hex(), serialized=True)
+        found = await self._schema_codec(await self.execute(command))
+        self._schemas[schema_id] = found
+        return found
 
     async def _schema_codec(self, found: SchemaDescription) -> SchemaCodec:
         known = self._schemas.get(found.schema_id)
@@ -465,7 +489,7 @@ class AsyncClient(AsyncAdmin, AsyncSchedules):
 
     async def drop_stagings(self, handles: Iterable[StagingHandle]) -> int:
         """Give stagings up before their commit; how many there were."""
-        ids = [StagingHandle(*one).staging for one in handles]
+        ids = [one.staging for one in handles_of(handles)]
         return await self.execute(DropStagings(ids))
 
     def consumer(

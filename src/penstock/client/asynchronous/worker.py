@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from ...api.units import duration_s
 from ...errors import Refused
 from ..leased_messages import Delivered
+from ..tracing import process_span
 from ..worker import Overdue, Pace, Reject, Retry, WorkerOptions, error_text, split_options
 from .io import Background, Event, call_back, check_callback
 from .worker_pool import Inbox, stopping_on_signals, within
@@ -130,8 +131,13 @@ class AsyncWorker:
             self.consumer.wake()
 
     async def _handle(self, message: Delivered) -> None:
+        tracer = self.settings.tracer
         try:
-            await within(self._handler, message, self.settings.deadline_s)
+            if tracer is None:
+                await within(self._handler, message, self.settings.deadline_s)
+            else:
+                with process_span(tracer, message, self.consumer.group):
+                    await within(self._handler, message, self.settings.deadline_s)
         except Reject as rejection:
             if message.reject(str(rejection)):
                 _LOG.warning("%s is rejected: %s", _place_of(message), rejection)

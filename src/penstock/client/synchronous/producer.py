@@ -140,12 +140,10 @@ class Producer:
         schema, key_schema = self.settings.schema, self.settings.key_schema
         if schema is None:
             value = value_of(value, json)
-        elif json is UNSET:
-            value = schema.encode(value)
-        else:
+        elif json is not UNSET:
             raise Refused("json is for producers without a schema: give the value as it is")
-        if key_schema is not None:
-            key = key_schema.encode(key)
+        if schema is not None or key_schema is not None:
+            value, key, headers = self.settings.encoded(value, key, headers or ())
         message = checked_message(value, key, extra_of(headers or (), priority, ttl))
         if not self._queues.queues:
             self._start()

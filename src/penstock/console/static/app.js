@@ -40,7 +40,7 @@ const SCREENS = [
 function placeOf(hash) {
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
   const words = path.split("/").filter(Boolean).map(decodeURIComponent);
-  return { words: words.length ? words : ["overview"], query: Object.fromEntries(new URLSearchParams(query)) };
+  return { words: words.length ? words : ["overview"], query: Object.fromEntries(new URLSearchParams(query)), address: hash };
 }
 
 function usePlace() {
@@ -80,13 +80,13 @@ function Side({ word, who, onLeave }) {
         : html`<span>Keys are off: every client of this machine is an administrator.</span>`}
       <div class="row"><${ThemeButton} />
         ${who.has_key && html`<button class="small" onClick=${onLeave}>Log out</button>`}</div>
-      <span class="row"><a href="docs">Routes</a> <a href="metrics">Metrics</a></span>
+      <span class="row"><a href="docs">Routes</a>${!who.has_key && html` <a href="metrics">Metrics</a>`}</span>
     </div>
   </header>`;
 }
 
 function Shell({ who, onLeave }) {
-  const { words, query } = usePlace();
+  const { words, query, address } = usePlace();
   const screen = SCREENS.find((one) => one.word === words[0] && one.may());
   const Screen = screen && (words.length > 1 ? screen.one : screen.all);
   const skip = (event) => {
@@ -98,7 +98,7 @@ function Shell({ who, onLeave }) {
     <div class="shell">
       <${Side} word=${words[0]} who=${who} onLeave=${onLeave} />
       <main id="main">${Screen
-        ? html`<${Screen} key=${words.join("/")} name=${words[1]} words=${words.slice(1)} query=${query} />`
+        ? html`<${Screen} key=${address} name=${words[1]} words=${words.slice(1)} query=${query} />`
         : html`<h1>There is no such screen</h1><p><a href="#/overview">To the overview</a></p>`}</main>
     </div>
     <${Toast} />`;

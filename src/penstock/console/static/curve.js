@@ -28,7 +28,7 @@ function optionsOf(element, seconds, series, write) {
     height: HEIGHT,
     legend: { show: false },
     cursor: { show: false },
-    scales: { x: { range: () => [Math.min(seconds[0], seconds.at(-1) - SHORTEST_S), seconds.at(-1)] }, y: { range: (_plot, _low, high) => [0, Math.max(1, (high ?? 0) * 1.1)] } },
+    scales: { x: { range: () => [Math.min(seconds[0], seconds.at(-1) - SHORTEST_S), seconds.at(-1)] }, y: { range: (_plot, _low, high) => [0, Math.max(4, (high ?? 0) * 1.1)] } },
     axes: [{ ...axis, space: 70, values: (_plot, seconds) => seconds.map(clock) }, { ...axis, size: 64, values: (_plot, values) => values.map(write) }],
     series: [{}, ...series.map((_one, index) => ({ stroke: colourOf(element, colourClass(index)), width: 2, points: { show: false } }))],
   };

@@ -3,6 +3,8 @@ import { html, useEffect, useRef, useState } from "./html.js";
 import { count, time } from "./format.js";
 
 const ROWS_AT_ONCE = 100;
+// Long enough to be read slowly; it can be closed before.
+const SAID_MS = 30_000;
 
 export const Time = ({ at }) => html`<time datetime=${at ?? ""} title=${at ?? ""}>${time(at)}</time>`;
 export const Tag = ({ kind = "plain", children }) => html`<span class=${`tag ${kind}`}>${children}</span>`;
@@ -135,11 +137,12 @@ export function Toast() {
   }, []);
   useEffect(() => {
     if (said === null) return undefined;
-    const timer = setTimeout(() => setSaid(null), 8000);
+    const timer = setTimeout(() => setSaid(null), SAID_MS);
     return () => clearTimeout(timer);
   }, [said]);
   return html`<div role="status" aria-live="polite">
-    ${said && html`<div class=${`notice toast ${said.kind}`}>${said.text}</div>`}</div>`;
+    ${said && html`<div class=${`notice toast ${said.kind}`}>${said.text}
+      <button class="small" aria-label="Close the note" onClick=${() => setSaid(null)}>×</button></div>`}</div>`;
 }
 
 /** Do something that may fail, and say what came of it. */

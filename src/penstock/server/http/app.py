@@ -12,7 +12,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...api.answers import ReleaseMember
-from ...api.health import SeeHealth, SeeLags
+from ...api.health import SeeHealth, SeeLags, SeeStored
 from ...api.principals import LOCAL, Action
 from ...broker.authorise import authorise
 from ...config import LimitsConfig
@@ -22,6 +22,7 @@ from ...observability.recent import Recent
 from ...ports import Clock
 from ...runtime.asynchronous import AsyncDriver
 from ..key_ends import key_ended
+from ..otlp import SpanExport
 from ..pipelines import Pipelines
 from ..rate_limiter import RateLimiter
 from ..send_budget import SendBudget
@@ -100,6 +101,7 @@ class App:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     shared: SharedMembers = field(default_factory=lambda: SharedMembers(time.monotonic))
     pipelines: Pipelines = field(default_factory=Pipelines)
+    spans: SpanExport | None = None
     recent: Recent = field(default_factory=Recent)
     # Of the other port, which counts here.
     binary: BinaryTraffic = field(default_factory=BinaryTraffic)
@@ -280,8 +282,8 @@ class App:
         """Take a row of the figures of the last hour."""
         lags = await self.driver.execute(SeeLags(), LOCAL)
         free_bytes = (await self.driver.execute(SeeHealth(), LOCAL)).free_bytes
-        clock = self.driver.clock
-        self.recent.add(clock.now_ns(), clock.monotonic_ns(), self.activity, lags, free_bytes)
+        stored = await self.driver.execute(SeeStored(), LOCAL)
+        self.recent.add(self.driver.clock, self.activity, lags, stored, free_bytes)
 
     def release_shared(self, member: SharedMember) -> None:
         """Make the messages that a member holds ready again, at once."""

@@ -37,7 +37,8 @@ _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
 _USUAL_HOST = "127.0.0.1:8080"
 _PARAMETER = re.compile(r"{(\w+)}")
 _DEPTH_MAX = 4
-_RECEIPT = "orders:0:0:1:1.1"
+# Optional as far as its type says, and needed all the same: one of two ways to name what is meant.
+_ALWAYS_SHOWN = {"filter", "offsets", "receipt_handle"}
 # What a reader would put there. With a body or a query before it, a name is for that one, and shown even if optional.
 _EXAMPLES: Mapping[str, Any] = {
     "topic": "orders",
@@ -57,19 +58,16 @@ _EXAMPLES: Mapping[str, Any] = {
     "MessageIn.key": "ann",
     "ProduceIn.value": "a lamp",
     "StageIn.value": "a lamp",
-    "ReceiptsIn.receipt_handle": _RECEIPT,
-    "NackIn.receipt_handle": _RECEIPT,
+    "receipt_handle": "orders:0:0:1:1.1",
     "NackIn.reason": "out of stock",
-    "RejectIn.receipt_handle": _RECEIPT,
-    "ExtendIn.receipt_handle": _RECEIPT,
     "ExtendIn.timeout": "5m",
     "MoveIn.delay": "2h",
     "delay_key": "cart-7",
     "ConfigureIn.config": {"max_retries": 5},
     "ConfigIn.compatibility": "BACKWARD",
-    "CommitIn.offsets": {"orders": {"0": 1}},
+    "offsets": {"orders": {"0": 1}},
     "ResetIn.to": "earliest",
-    "RedriveIn.filter": {"reason": "REJECTED"},
+    "filter": {"reason": "REJECTED"},
     "StartIn.offsets": {"orders/0": 0},
     "StartIn.ids": {"orders": 1},
     "StartIn.asked": "earliest",
@@ -264,7 +262,8 @@ class _Reader:
             return {
                 field: self.example(one, field, title)
                 for field, one in fields
-                if field in found.get("required", ()) or f"{title}.{field}" in _EXAMPLES
+                if field in {*found.get("required", ()), *_ALWAYS_SHOWN}
+                or f"{title}.{field}" in _EXAMPLES
             }
         if found.get("items"):
             return [self.example(found["items"], name, owner)]

@@ -42,7 +42,8 @@ def render_metrics(app: "App", principal: Principal) -> bytes:
     stats = app.driver.driver.execute(DescribeJourneys(prefixes=principal.prefixes), principal)
     pipelines = [] if principal.prefixes else app.pipelines.samples()
     latency = _of_latency(stats.latency)
-    return render([*_of_process(app), *found, *latency, *pipelines, *_of_traffic(app)])
+    spans = [] if principal.prefixes or app.spans is None else app.spans.samples()
+    return render([*_of_process(app), *found, *latency, *pipelines, *spans, *_of_traffic(app)])
 
 
 def _of_latency(lanes: Iterable[LaneLatency]) -> Iterator[Histogram]:

@@ -46,6 +46,7 @@ class LagsOut(msgspec.Struct):
     groups: int
     total: int
     lag_seconds: float
+    in_flight: int
 
 
 class RecentOut(msgspec.Struct):
@@ -57,6 +58,8 @@ class RecentOut(msgspec.Struct):
     lag: list[int]
     lag_seconds: list[float]
     in_flight: list[int]
+    stored_bytes: list[int]
+    topics: list[int]
     disk_free_bytes: list[int]
     groups: dict[str, list[int | None]]
 
@@ -77,7 +80,8 @@ async def lags(request: Request) -> Answer:
     rows = [_lag_out(name, found[name]) for name in furthest]
     total = sum(one.lag for one in found.values())
     oldest = max((one.lag_seconds for one in found.values()), default=0.0)
-    return json_response(LagsOut(rows, len(found), total, oldest))
+    in_flight = sum(one.in_flight for one in found.values())
+    return json_response(LagsOut(rows, len(found), total, oldest, in_flight))
 
 
 def _lag_out(group: str, figures: LagFigures) -> GroupLagOut:
@@ -98,6 +102,8 @@ async def recent(request: Request) -> Answer:
             [row.lag for row in rows],
             [row.lag_seconds for row in rows],
             [row.in_flight for row in rows],
+            [row.stored.size_bytes for row in rows],
+            [row.stored.topics for row in rows],
             [row.disk_free_bytes for row in rows],
             {name: [row.group_lags.get(name) for row in rows] for name in groups},
         )

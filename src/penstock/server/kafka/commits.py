@@ -61,20 +61,25 @@ def _committed(request: Values, codes: list[Code]) -> Values:
 
 async def offset_fetch(session: KafkaSession, request: Values) -> Values:
     """Since version 8 of several groups at once; before, of one."""
+    is_stable = request["require_stable"]
     if request["groups"]:
-        return {"groups": [await _fetched(session, one) for one in request["groups"]]}
-    found = await _fetched(session, request)
+        groups = [await _fetched(session, one, is_stable=is_stable) for one in request["groups"]]
+        return {"groups": groups}
+    found = await _fetched(session, request, is_stable=is_stable)
     del found["group_id"]
     return found
 
 
-async def _fetched(session: KafkaSession, asked: Values) -> Values:
+async def _fetched(session: KafkaSession, asked: Values, *, is_stable: bool) -> Values:
+    """With `is_stable`, an error instead of an offset that an open transaction is about to move."""
     group, topics = asked["group_id"], asked["topics"]
     try:
         committed = await session.execute(ListCommitted(group=group))
     except PenstockError as error:
         code = group_code_of(error)
         return {"group_id": group, "error_code": code, "topics": _of(topics or [], {}, code)}
+    if not is_stable:
+        committed = [one for one in committed if one.offset != _NEVER_COMMITTED]
     known = {(one.topic, one.partition): one for one in committed}
     if topics is None:
         names = sorted({one.topic for one in committed})
@@ -85,17 +90,21 @@ async def _fetched(session: KafkaSession, asked: Values) -> Values:
             }
             for name in names
         ]
-    return {"group_id": group, "topics": _of(topics, known, Code.NONE)}
+    return {"group_id": group, "topics": _of(topics, known, Code.NONE, is_stable=is_stable)}
 
 
 def _of(
-    topics: list[Values], known: dict[tuple[str, int], CommittedOffset], code: Code
+    topics: list[Values],
+    known: dict[tuple[str, int], CommittedOffset],
+    code: Code,
+    *,
+    is_stable: bool = False,
 ) -> list[Values]:
     return [
         {
             "name": topic["name"],
             "partitions": [
-                _partition(number, known.get((topic["name"], number)), code)
+                _partition(number, known.get((topic["name"], number)), code, is_stable=is_stable)
                 for number in topic["partition_indexes"]
             ],
         }
@@ -103,7 +112,11 @@ def _of(
     ]
 
 
-def _partition(number: int, committed: CommittedOffset | None, code: Code) -> dict[str, Any]:
+def _partition(
+    number: int, committed: CommittedOffset | None, code: Code, *, is_stable: bool
+) -> dict[str, Any]:
+    if committed is not None and is_stable and not committed.is_stable:
+        code, committed = Code.UNSTABLE_OFFSET_COMMIT, None
     return {
         "partition_index": number,
         "committed_offset": _NEVER_COMMITTED if committed is None else committed.offset,

@@ -21,12 +21,15 @@ from ...errors import (
     OutOfSequence,
     PartitionFaulty,
     PenstockError,
+    ProducerFenced,
     Refused,
     SchemaViolation,
     StaleGeneration,
     TooLarge,
     TooManyGroups,
     TooManyRequests,
+    TransactionEnded,
+    TransactionInProgress,
     Unavailable,
     UnknownMember,
     UnsupportedFormat,
@@ -71,6 +74,11 @@ class Code(IntEnum):
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
@@ -81,7 +89,9 @@ class Code(IntEnum):
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
     FENCED_MEMBER_EPOCH = 110
     UNSUPPORTED_ASSIGNOR = 112
@@ -114,6 +124,9 @@ _CODES: tuple[tuple[type[PenstockError], Code], ...] = (
     (ProtocolConflict, Code.INCONSISTENT_GROUP_PROTOCOL),
     (FencedMember, Code.FENCED_INSTANCE_ID),
     (ModeConflict, Code.INCONSISTENT_GROUP_PROTOCOL),
+    (ProducerFenced, Code.INVALID_PRODUCER_EPOCH),
+    (TransactionInProgress, Code.CONCURRENT_TRANSACTIONS),
+    (TransactionEnded, Code.INVALID_TXN_STATE),
     (Refused, Code.INVALID_REQUEST),
     (NoSpace, Code.KAFKA_STORAGE_ERROR),
     (PartitionFaulty, Code.KAFKA_STORAGE_ERROR),
@@ -124,7 +137,7 @@ _CODES: tuple[tuple[type[PenstockError], Code], ...] = (
     (Damaged, Code.CORRUPT_MESSAGE),
 )
 _OK = "ok"
-_ERROR_FIELDS = ("error_code", "acknowledge_error_code")
+_ERROR_FIELDS = ("error_code", "acknowledge_error_code", "partition_error_code")
 # The same error means another thing where a group, and no topic, was asked for.
 _CODES_OF_GROUPS = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: Code.GROUP_ID_NOT_FOUND,

@@ -8,7 +8,8 @@ from .session import KafkaSession
 from .wire import Values
 
 CLUSTER_ID = "penstock"
-_GROUP = 0
+# Groups, and transactional producers.
+_COORDINATED = (0, 1)
 # Rights that Kafka would name. A client that asks for them is told that they were not looked up.
 _NOT_ASKED = -2147483648
 # librdkafka compresses only for a broker that lists version 0. A request in a version without a table is refused.
@@ -112,12 +113,12 @@ def _topic(session: KafkaSession, layout: TopicLayout) -> Values:
 
 
 async def find_coordinator(session: KafkaSession, request: Values) -> Values:
-    """This broker, for any group; there are no transactions yet."""
+    """This broker, for any group and any transactional producer."""
     host, port = session.address
     found = {"node_id": session.node_id, "host": host, "port": port}
-    if request["key_type"] != _GROUP:
-        reason = "transactions are not served yet"
-        code = Code.COORDINATOR_NOT_AVAILABLE
+    if request["key_type"] not in _COORDINATED:
+        reason = f"there is no coordinator for keys of type {request['key_type']}"
+        code = Code.INVALID_REQUEST
         found = {"node_id": -1, "host": "", "port": -1}
         found |= {"error_code": code, "error_message": reason}
     each = [{"key": key, **found} for key in request["coordinator_keys"] or ()]

@@ -18,6 +18,7 @@ from . import (
     sasl,
     share_groups,
     topics,
+    transactions,
 )
 from .converted import ConvertedBatches
 from .errors import Code, outcome_of
@@ -59,6 +60,10 @@ HANDLERS: Mapping[int, Handle] = {
     21: topics.delete_records,
     22: produce.init_producer_id,
     23: offsets.offset_for_leader_epoch,
+    24: transactions.add_partitions,
+    25: transactions.add_offsets,
+    26: transactions.end,
+    28: transactions.offset_commit,
     32: topics.describe_configs,
     33: topics.alter_configs,
     _SASL_AUTHENTICATE: sasl.authenticate,
@@ -81,6 +86,7 @@ class KafkaServer:
     def __init__(self, service: BinaryService) -> None:
         self._service = service
         self._converted, self._members = ConvertedBatches(), KafkaMembers()
+        self._producers = transactions.ProducerConnections()
         self._sessions: dict[Connection, KafkaSession] = {}
 
     def forget(self, connection: "Connection") -> None:
@@ -111,7 +117,9 @@ class KafkaServer:
         key, version, _, client_id = header
         session = self._sessions.get(connection)
         if session is None:
-            session = KafkaSession(self._service, connection, self._converted, self._members)
+            session = KafkaSession(
+                self._service, connection, self._converted, self._members, self._producers
+            )
             self._sessions[connection] = session
         session.client_id = client_id
         schema = REQUESTS.get(key)

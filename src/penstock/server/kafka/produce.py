@@ -6,6 +6,7 @@ from ...api.publish import PublishRecords
 from ...errors import BadRequest, PenstockError, SchemaViolation
 from .errors import Code, code_of
 from .session import KafkaSession
+from .transactions import init_producer, stage
 from .wire import Values
 
 _NO_ANSWER = 0
@@ -34,9 +35,13 @@ async def _store(session: KafkaSession, topic: str, part: Values, request: Value
     acks = request["acks"]
     if acks not in _ACKS:
         return _refused(Code.INVALID_REQUIRED_ACKS, f"acks are 0, 1 or -1, not {acks}")
-    if request["transactional_id"] is not None:
-        return _refused(Code.INVALID_REQUEST, "transactions are not served yet")
+    if request["transactional_id"] is not None and acks != _ALL:
+        reason = f"acks of a transaction are -1, not {acks}"
+        return _refused(Code.INVALID_REQUIRED_ACKS, reason)
     try:
+        if request["transactional_id"] is not None:
+            staged = await stage(session, topic, part["index"], part["records"] or b"")
+            return {"base_offset": staged}
         command = PublishRecords(topic, part["index"], part["records"] or b"")
         stored = (await session.execute(command, is_synced=acks == _ALL)).stored
     except SchemaViolation as error:
@@ -51,10 +56,10 @@ def _refused(code: Code, reason: str) -> Values:
     return {"error_code": code, "base_offset": -1, "error_message": reason}
 
 
-async def init_producer_id(_session: KafkaSession, request: Values) -> Values:
+async def init_producer_id(session: KafkaSession, request: Values) -> Values:
     """A new identity, or the next epoch of one. Ids are drawn so that no two producers get the same."""
     if request["transactional_id"] is not None:
-        return {"error_code": Code.INVALID_REQUEST}
+        return await init_producer(session, request)
     known, epoch = request["producer_id"], request["producer_epoch"]
     if known >= 0 and 0 <= epoch < _EPOCH_MAX - 1:
         return {"producer_id": known, "producer_epoch": epoch + 1}

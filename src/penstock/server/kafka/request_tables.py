@@ -1,6 +1,38 @@
 """The requests of Kafka that the server speaks, by tools/kafka_tables.py. `schema` says how to read it."""
 
 REQUESTS = """
+AddPartitionsToTxn 24 0-3 flexible=3
+ v3and_below_transactional_id string
+ v3and_below_producer_id int64
+ v3and_below_producer_epoch int16
+ v3and_below_topics []struct
+  name string
+  partitions []int32
+AddOffsetsToTxn 25 0-3 flexible=3
+ transactional_id string
+ producer_id int64
+ producer_epoch int16
+ group_id string
+EndTxn 26 0-3 flexible=3
+ transactional_id string
+ producer_id int64
+ producer_epoch int16
+ committed bool
+TxnOffsetCommit 28 0-3 flexible=3
+ transactional_id string
+ group_id string
+ producer_id int64
+ producer_epoch int16
+ generation_id int32 3-3 default=-1
+ member_id string 3-3
+ group_instance_id string 3-3 nullable=3 default=null
+ topics []struct
+  name string
+  partitions []struct
+   partition_index int32
+   committed_offset int64
+   committed_leader_epoch int32 2-3 default=-1
+   committed_metadata string nullable=0
 Produce 0 3-12 flexible=9
  transactional_id string nullable=3 default=null
  acks int16

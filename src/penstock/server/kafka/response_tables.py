@@ -1,6 +1,26 @@
 """The responses of Kafka that the server speaks, by tools/kafka_tables.py. `schema` says how to read it."""
 
 RESPONSES = """
+AddPartitionsToTxn 24 0-3 flexible=3
+ throttle_time_ms int32
+ results_by_topic_v3and_below []struct
+  name string
+  results_by_partition []struct
+   partition_index int32
+   partition_error_code int16
+AddOffsetsToTxn 25 0-3 flexible=3
+ throttle_time_ms int32
+ error_code int16
+EndTxn 26 0-3 flexible=3
+ throttle_time_ms int32
+ error_code int16
+TxnOffsetCommit 28 0-3 flexible=3
+ throttle_time_ms int32
+ topics []struct
+  name string
+  partitions []struct
+   partition_index int32
+   error_code int16
 Produce 0 3-12 flexible=9
  responses []struct
   name string

@@ -19,6 +19,7 @@ from .members import KafkaMember, KafkaMembers
 
 if TYPE_CHECKING:
     from ..binary.connection import Connection
+    from .transactions import ProducerConnections
 
 R = TypeVar("R")
 
@@ -32,6 +33,8 @@ class KafkaSession:
         "converted",
         "exchange",
         "members",
+        "number",
+        "producers",
         "service",
     )
 
@@ -41,9 +44,12 @@ class KafkaSession:
         connection: "Connection",
         converted: ConvertedBatches,
         members: KafkaMembers,
+        producers: "ProducerConnections",
     ) -> None:
         self.service, self.connection = service, connection
         self.converted, self.members = converted, members
+        # Connections are numbered in their order.
+        self.producers, self.number = producers, producers.next_number()
         # What the client calls itself; empty before it has said so.
         self.client_id = ""
         # Of the SASL mechanism that it chose.

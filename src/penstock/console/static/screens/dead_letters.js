@@ -11,6 +11,8 @@ import { TopicChoice, useTopics } from "./messages.js";
 import { isDeadLetterTopic } from "./topics.js";
 
 const FIRST = 5;
+// To count dead letters the broker reads them all, so they are not counted as often as other figures are asked for.
+const COUNT_EVERY_MS = 30_000;
 const placesOf = (letters) => letters.map(({ partition, offset }) => ({ partition, offset }));
 const whichOf = (filter) => (Object.keys(filter).length ? { filter } : { all: true });
 
@@ -29,8 +31,10 @@ function Outcomes({ topic, letters, target }) {
 }
 
 /** The first few go back, their outcomes are shown, and then the rest is asked for. */
-function Redrive({ topic, filter, total, onClose, onDone }) {
+function Redrive({ topic, filter, matching, onClose, onDone }) {
   const [sent, setSent] = useState(null);
+  // As many as there were when the dialog opened: the list below it is shorter once the first ones went.
+  const [total] = useState(matching);
   const send = async (fields) => {
     const target = sent?.target ?? fields.target;
     if (sent === null) {
@@ -114,7 +118,7 @@ function Letters({ topic }) {
     const chosen = filter.error !== undefined ? errors.groups.filter((one) => one.error === filter.error) : reasons.groups.filter((one) => !filter.reason || one.reason === filter.reason);
     const matching = chosen.reduce((sum, one) => sum + one.count, 0);
     return { reasons: reasons.groups, errors: errors.groups, page, matching };
-  }, [topic, filter.reason, filter.error]);
+  }, [topic, filter.reason, filter.error], COUNT_EVERY_MS);
   const close = () => setOpen(null);
   const choose = (by, value) => setFilter(filter[by] === value ? {} : { [by]: value });
   const discard = async () => {
@@ -139,7 +143,7 @@ function Letters({ topic }) {
           { title: "Error", cell: (one) => html`<${Preview} content=${one.lastError} />` },
           { title: "Value", cell: (one) => html`<${Preview} content=${one.originalValue} />` },
         ]} empty=${html`<${Empty} title="None match" />`} /><//>
-      ${open === "redrive" && html`<${Redrive} topic=${topic} filter=${filter} total=${matching} onClose=${close} onDone=${live.refresh} />`}
+      ${open === "redrive" && html`<${Redrive} topic=${topic} filter=${filter} matching=${matching} onClose=${close} onDone=${live.refresh} />`}
       ${open === "discard" && html`<${ConfirmName} title="Discard dead letters" name=${topic} action="Discard" onSend=${discard} onClose=${close}>
         ${plural(matching, "dead letter")} will not be listed or sent back any more.<//>`}
       ${open?.letter && !open.isEditing && html`<${Letter} letter=${open.letter} onClose=${close} onEdit=${() => setOpen({ ...open, isEditing: true })} />`}

@@ -9,20 +9,23 @@ import { may } from "../session.js";
 
 const RATES = [["published", "Published"], ["delivered", "Delivered"], ["acked", "Acked"], ["failed", "Failed"]];
 const GROUPS_SHOWN = 5;
+const LAGS_SHOWN = 10;
+// The broker takes a row of the last hour as often.
+const EVERY_MS = 10_000;
 const perSecond = (number) => `${rate(number)}/s`;
 
 const Card = ({ title, value, note }) => html`<div class="card"><dt>${title}</dt><dd>${value}<small>${note ?? ""}</small></dd></div>`;
 
-function Cards({ lags, recent, stats }) {
+function Cards({ lags, recent }) {
   const last = (values) => values?.at(-1);
   return html`<dl class="cards">
     ${recent && RATES.map(([name, title]) => html`<${Card} title=${title} value=${perSecond(last(recent.rates[name]) ?? 0)} note="last 10 s" />`)}
     ${lags && html`
       <${Card} title="Lag" value=${count(lags.total)} note=${`messages, ${plural(lags.groups, "group")}`} />
       <${Card} title="Oldest unfinished" value=${lags.lag_seconds ? span(lags.lag_seconds) : "none"} note="its age" />
-      <${Card} title="In flight" value=${count(lags.lags.reduce((sum, one) => sum + one.in_flight, 0))} note="held by consumers" />`}
-    ${stats && html`<${Card} title="Stored" value=${bytes(stats.total_size_bytes)} note=${plural(stats.topics, "topic")} />`}
-    ${recent && html`<${Card} title="Disk free" value=${bytes(last(recent.disk_free_bytes))} note="where the data is" />`}
+      <${Card} title="In flight" value=${count(lags.in_flight)} note="held by consumers" />`}
+    ${recent && html`<${Card} title="Stored" value=${bytes(last(recent.stored_bytes))} note=${plural(last(recent.topics) ?? 0, "topic")} />
+      <${Card} title="Disk free" value=${bytes(last(recent.disk_free_bytes))} note="where the data is" />`}
   </dl>`;
 }
 
@@ -53,7 +56,7 @@ function Curves({ recent }) {
 
 function Behind({ lags }) {
   return html`<${Panel} title="Groups, the furthest behind first" isFlush=${true}>
-    <${Table} title="Groups by lag" rows=${lags.lags.slice(0, 10)} columns=${[
+    <${Table} title="Groups by lag" rows=${lags.lags} columns=${[
       { title: "Group", kind: "name", cell: (one) => html`<a href=${`#/groups/${encodeURIComponent(one.group)}`}>${one.group}</a>` },
       { title: "Lag", kind: "number", cell: (one) => count(one.lag) },
       { title: "Oldest", kind: "number", cell: (one) => span(one.lag_seconds) },
@@ -64,15 +67,14 @@ function Behind({ lags }) {
 }
 
 export function Overview() {
-  const health = useLive((signal) => get("/readyz", { verbose: "yes" }, signal), []);
-  const lags = useLive((signal) => (may("see groups") ? get("/stats/lag", {}, signal) : null), []);
-  const recent = useLive((signal) => (may("see stats") ? get("/stats/recent", {}, signal) : null), [], 10_000);
-  const stats = useLive((signal) => (may("see stats") ? get("/stats", {}, signal) : null), [], 30_000);
+  const health = useLive((signal) => get("/readyz", { verbose: "yes" }, signal), [], EVERY_MS);
+  const lags = useLive((signal) => (may("see groups") ? get("/stats/lag", { limit: LAGS_SHOWN }, signal) : null), [], EVERY_MS);
+  const recent = useLive((signal) => (may("see stats") ? get("/stats/recent", {}, signal) : null), [], EVERY_MS);
   return html`
     <${Heading} title="Overview" lead=${health.data && `Broker ${health.data.broker}, up for ${span(health.data.uptime)}.`} />
     <${Loaded} live=${health}>${(data) => html`<${Findings} health=${data} />`}<//>
-    ${[lags, recent, stats].map((one) => one.error && html`<${Notice} kind="bad">${one.error.message}<//>`)}
-    <${Cards} lags=${lags.data} recent=${recent.data} stats=${stats.data} />
+    ${[lags, recent].map((one) => one.error && html`<${Notice} kind="bad">${one.error.message}<//>`)}
+    <${Cards} lags=${lags.data} recent=${recent.data} />
     ${recent.data && html`<${Curves} recent=${recent.data} />`}
     ${lags.data && html`<${Behind} lags=${lags.data} />`}`;
 }

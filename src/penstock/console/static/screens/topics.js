@@ -37,7 +37,7 @@ const COLUMNS = [
 ];
 
 export function Topics() {
-  const live = useLive((signal) => getAll("/topics", "topics", { details: true }, signal), [], 10_000);
+  const live = useLive((signal) => getAll("/topics", "topics", { details: true }, signal), [], 30_000);
   const [typed, setTyped] = useState("");
   const [isCreating, setCreating] = useState(false);
   const empty = html`<${Empty} title="No topics yet" text="A topic is a log of messages that groups read." command="penstock topic create orders --partitions 3" />`;

@@ -1,0 +1,32 @@
+"""The overview of a broker without keys that has lost files: no login, and what is wrong is said."""
+
+import shutil
+
+import penstock
+
+from ..server.rigs import served
+from .visitor import Visitor
+
+
+def test_a_faulty_partition_and_what_the_start_did_are_told(browser, tmp_path):
+    data = tmp_path / "data"
+    with penstock.Broker(data) as broker:
+        broker.create_topic("orders", partitions=2)
+        broker.open_group("orders", "billing")
+        for number in range(2):
+            broker.publish("orders", b"x", partition=number)
+    shutil.rmtree(data / "topics" / "default" / "orders.1" / "partition-1" / "messages")
+    with served(data) as server:
+        visitor = Visitor(browser, server.address)
+        visitor.page.get_by_role("link", name="Penstock").wait_for()
+        visitor.sees("Keys are off")
+        visitor.sees("1 faulty partition")
+        visitor.sees("orders/1")
+        visitor.sees("The broker is degraded")
+        assert visitor.faults() == []
+        visitor.go("topics")
+        visitor.sees("faulty partition")
+        visitor.page.locator("[href='#/groups']").click()
+        visitor.sees("billing", within="main")
+        assert visitor.problems == []
+        visitor.close()
