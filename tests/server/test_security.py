@@ -91,7 +91,7 @@ async def test_every_route_asks_for_every_role(tmp_path):
             target = target.replace("{partition}", "0").replace("{key_id}", "nobody")
             target = target.replace("{offset}", "0").replace("{pipeline}", "p")
             target = target.replace("{query}", "q").replace("{producer_id}", "1")
-            target = target.replace("{commit}", "c")
+            target = target.replace("{commit}", "c").replace("{schedule}", "s")
             bare = await broker.call(route.method, target)
             assert (bare.status == 401) == (not route.is_open), target
             for role, key in keys.items():
@@ -116,6 +116,7 @@ async def test_no_route_reaches_a_topic_of_somebody_else(tmp_path):
                 target = route.path.replace("{topic}", "orders").replace("{group}", "g")
                 target = target.replace("{partition}", "0").replace("{offset}", "0")
                 target = target.replace("{pipeline}", "p").replace("{query}", "q")
+                target = target.replace("{schedule}", "s")
                 body = BODIES.get(route.path)
                 if route.topic_in is TopicIn.PATH:
                     body = None

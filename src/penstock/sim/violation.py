@@ -20,6 +20,7 @@ class Checker(Enum):
     DELAY = "Delay"
     KEYS = "Keys"
     TRANSACTION = "TransactionAtomic"
+    NAMED_COMMIT = "NamedCommitOnce"
     SCHEMAS = "Schemas"
     RECOVERY = "RecoveryIdempotent"
     IN_FLIGHT = "InFlight"
