@@ -150,3 +150,24 @@ def test_reader_that_left_is_answered_quietly(say):
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (exits.Exit.OUTPUT_CLOSED, b"")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("publish", "produce"), ("pub", "produce"), ("sub", "consume"), ("status", "top")],
+)
+def test_words_of_other_tools_are_understood_and_not_listed(word, meant):
+    context = click.Context(root)
+    assert root.get_command(context, word) is root.get_command(context, meant)
+    assert word not in root.list_commands(context)
+
+
+@pytest.mark.parametrize("group", ["topic", "group"])
+@pytest.mark.parametrize(
+    ("word", "meant"), [("describe", "show"), ("ls", "list"), ("rm", "delete")]
+)
+def test_words_of_other_tools_are_understood_inside_of_groups(group, word, meant):
+    found = root.get_command(click.Context(root), group)
+    context = click.Context(found)
+    assert found.get_command(context, word) is found.get_command(context, meant) is not None
+    assert word not in found.list_commands(context)

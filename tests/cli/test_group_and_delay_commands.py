@@ -24,7 +24,7 @@ def billing(client):
 
 
 def floor(client, group):
-    return client.offsets(group)["resets"]["0"]
+    return client.offsets(group)["resets"][0]
 
 
 def test_group_is_listed_shown_and_its_lag_is_known(call, billing):

@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -106,6 +107,26 @@ def test_live_view_waits_for_a_broker_that_went_away(environment, tmp_path):
             assert b"Traceback" not in measure_latency(ours, b"Ctrl-C ends")
             process.terminate()
     os.close(ours)
+
+
+@pytest.mark.parametrize("key", [b"q", b"Q", b"xq"])
+def test_live_view_ends_with_q_and_leaves_the_terminal_as_it_was(environment, busy, key):
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    words = command("top", "--interval", "0.1")
+    with subprocess.Popen(
+        words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    ) as process:
+        measure_latency(ours, b"q or Ctrl-C ends")
+        os.write(ours, key)
+        # What it writes until it ends has to be read, or it would wait for that.
+        while process.poll() is None:
+            if select.select([ours], [], [], 0.05)[0]:
+                os.read(ours, 65536)
+        assert process.returncode == Exit.OK
+    assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_one_look_is_for_scripts(call, busy):

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from penstock import Message
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
 from penstock.client.commands import name_of, partition_number
 from penstock.client.dead_letters import Redrive
@@ -54,6 +55,10 @@ RIGHT = {
     "content": b"{}",
     "trace_id": "ab" * 16,
     "key": "nightly",
+    "sequence": 1,
+    "message": Message(b"{}"),
+    "writer": "writer",
+    "handles": [],
 }
 SCHEDULE = (
     "cron",
@@ -74,7 +79,15 @@ OPTIONS = {
     "fetch": ("offset", "from_time", "limit", "max_bytes"),
     "fetches": ("offset", "from_time", "limit", "max_bytes"),
 }
-OTHERS = {"execute", "close", "producer", "consumer", "transactional_producer", "worker"}
+OTHERS = {
+    "execute",
+    "close",
+    "producer",
+    "consumer",
+    "transactional_producer",
+    "staging",
+    "worker",
+}
 METHODS = sorted(
     name
     for name, one in inspect.getmembers(Client, inspect.isfunction)
@@ -136,6 +149,7 @@ def test_every_asynchronous_method_raises_only_what_is_documented():
         (lambda one, wrong: one.consumer("orders", "billing", patience=wrong), "patience"),
         (lambda one, wrong: one.consumer("orders", "billing", on_revoked=wrong), "on_revoked"),
         (lambda one, wrong: one.transactional_producer(wrong), "the name of a producer"),
+        (lambda one, wrong: one.staging("daily", wrong, "writer"), "sequence"),
         (lambda one, wrong: one.worker("orders", "billing", wrong), "handler"),
         (
             lambda one, wrong: one.worker("orders", "billing", print, concurrency=wrong),

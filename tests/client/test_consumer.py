@@ -244,7 +244,7 @@ def test_a_commit_finishes_everything_up_to_a_message(client):
         polled = consumer.poll(wait=60)
         assert consumer.commit(polled[4])
         assert not consumer.commit({"commits/0": 3})
-        assert client.offsets("readers")["commits"] == {"0": 5}
+        assert client.offsets("readers")["commits"] == {0: 5}
         with pytest.raises(NotFound):
             consumer.commit({"commits/7": 1})
     with client.consumer("commits", "sharers") as shared, pytest.raises(Refused):

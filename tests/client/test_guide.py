@@ -14,7 +14,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "client.md"
 @pytest.mark.tier("test")
 def test_code_of_the_guide_runs(penstock_server):
     pieces = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(pieces) == 8
+    assert len(pieces) == 9
     for piece in pieces:
         code = piece.replace("penstock://127.0.0.1:9092", penstock_server)
         done = subprocess.run(

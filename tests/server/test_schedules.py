@@ -49,7 +49,7 @@ async def test_from_creation_to_deletion(tmp_path):
             "message_key": "k",
             "value": "report",
             "headers": [["a", "1"]],
-            "priority": 1,
+            "priority": "high",
             "ttl_ms": 7_200_000,
         }
         again = await broker.call("POST", "/topics/jobs/schedules", sent)

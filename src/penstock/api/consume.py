@@ -15,7 +15,8 @@ class Poll(Command[LeasedMessages], frozen=True):
 
     `visibility_ms` None: as long as the topic says. `priority`: of this lane only. A poll that comes again with its
     `request_id` gets the same messages again. As many batches are opened as hold `bytes_max` together, at least one.
-    `limit_with_lanes`: at most so many while the topic has messages of other priorities than normal.
+    `limit_with_lanes`: at most so many while the topic has messages of other priorities than normal. `host`: where the
+    member is, as the server sees it.
 
     NotFound, ModeConflict, TooManyGroups, Refused: nothing was leased. DamagedBatch: the next message cannot be read.
     """
@@ -31,6 +32,7 @@ class Poll(Command[LeasedMessages], frozen=True):
     bytes_max: int | None = None
     limit_with_lanes: int | None = None
     start: Start = EARLIEST
+    host: str = ""
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)

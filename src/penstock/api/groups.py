@@ -121,12 +121,25 @@ class MemberFacts(NamedTuple):
     topics: tuple[str, ...]
     assigned: tuple[TopicPartition, ...]
     to_release: tuple[TopicPartition, ...]
+    # Where it joined from, and when it polled last, in nanoseconds since 1970; None: not yet.
+    host: str = ""
+    last_poll_ns: int | None = None
+
+
+class PollerFacts(NamedTuple):
+    """One member of a shared group: the topics that it polls, where from, and when last."""
+
+    id: str
+    topics: tuple[str, ...]
+    host: str
+    last_poll_ns: int
 
 
 class GroupFacts(NamedTuple):
     """A group: `modes` by topic; `rebalances` says why the assignment changed, newest last.
 
-    `in_flight` is how many messages each member holds that holds any, also of a shared group.
+    `in_flight` is how many messages each member holds that holds any, also of a shared group. `pollers` are the members
+    of a shared group that polled of late.
     """
 
     group: str
@@ -137,6 +150,7 @@ class GroupFacts(NamedTuple):
     members: tuple[MemberFacts, ...]
     rebalances: tuple[Rebalance, ...]
     in_flight: dict[str, int]
+    pollers: tuple[PollerFacts, ...] = ()
 
 
 class DescribeGroup(GroupCommand[GroupFacts], frozen=True):

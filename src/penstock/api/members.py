@@ -62,7 +62,8 @@ class JoinGroup(MemberCommand[JoinReply], frozen=True):
     Under a name that is taken it takes that member's place; `keeps_leases` says that it is the same one after all,
     which lost the broker for a while and still holds messages. `mode` None: as the group has it, relaxed for a new one,
     which begins at `start`. `session_ms` 0: as the broker is configured. `is_auto_commit`: the next poll finishes what
-    the last one returned, and so does the broker's interval, 5 seconds if it does not say otherwise.
+    the last one returned, and so does the broker's interval, 5 seconds if it does not say otherwise. `host`: where the
+    member is, as the server sees it.
 
     NotFound, ModeConflict, TooManyGroups, Refused: nothing has happened.
     """
@@ -77,6 +78,7 @@ class JoinGroup(MemberCommand[JoinReply], frozen=True):
     start: Start = EARLIEST
     is_auto_commit: bool = False
     keeps_leases: bool = False
+    host: str = ""
 
     def topics(self) -> Iterable[str]:
         return self.topic_names

@@ -62,6 +62,9 @@ class _Session:
     unfinished: list[tuple[Place, int, BitMap64]] = field(default_factory=list)
     commit_at_ns: float = _NEVER
     turn: int = 0
+    # Where it joined from, and when it polled last, in wall time.
+    host: str = ""
+    polled_at_ns: int | None = None
 
 
 class Memberships:
@@ -102,7 +105,8 @@ class Memberships:
         self.groups[group] = membership
         if not command.keeps_leases:
             self._free(group, member, self._partitions(topics), now)
-        self._sessions[group, member] = _Session(command.is_auto_commit, command.mode)
+        session = _Session(command.is_auto_commit, command.mode, host=command.host)
+        self._sessions[group, member] = session
         self._replays.forget((group, member))
         self._record(membership, records, now)
         is_first = next(iter(membership.members)) == member
@@ -193,6 +197,7 @@ class Memberships:
         decide.require_current(membership, member, command.generation)
         self._record(membership, decide.heartbeat(membership, member, None, _moment(now)), now)
         session = self._sessions[group, member]
+        session.polled_at_ns = now.wall_ns
         if (known := self._replays.answer_to((group, member), command.request_id)) is not None:
             return known
         self._auto_commit(session, now)
@@ -297,6 +302,11 @@ class Memberships:
             generation = self._next_generation(membership, now)
             records = decide.repartition(membership, partitions, _moment(now), generation)
             self._record(membership, records, now)
+
+    def last_poll(self, group: str, member: str) -> tuple[str, int | None]:
+        """Where a member joined from, and when it polled last, in wall time."""
+        session = self._sessions.get((group, member))
+        return ("", None) if session is None else (session.host, session.polled_at_ns)
 
     def members_of(self, group: str, topic: str) -> int:
         """How many members read a topic."""

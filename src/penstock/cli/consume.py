@@ -75,9 +75,7 @@ def consume(
                 is_followed=is_followed,
             )
             return
-        found = client.read(
-            topic, start=start, partition=where["partition"], is_followed=is_followed
-        )
+        found = client.read(topic, start=start, partition=where["partition"], follow=is_followed)
         printer = MessagePrinter(output, is_bare, count, is_followed=is_followed)
         for partition, message in islice(found, printer.left):
             printer.show(partition, message)

@@ -6,6 +6,7 @@ import click
 
 from .arguments import time_argument
 from .confirm import confirm, yes_option
+from .lazy_group import PlainGroup
 from .output import Output, output_options
 from .remote import BrokerOptions, connected, remote_options
 
@@ -23,7 +24,7 @@ Examples:
 """
 
 
-@click.group(epilog=EPILOG)
+@click.group(cls=PlainGroup, epilog=EPILOG)
 def group() -> None:
     """Look at groups, move them and forget them."""
 
@@ -57,7 +58,7 @@ def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
         output.record(found)
         return
     output.record({key: one for key, one in found.items() if key != "members"})
-    columns = ["member_id", "client_id", "in_flight", "assigned_partitions"]
+    columns = ["member_id", "client_id", "host", "last_poll", "in_flight", "assigned_partitions"]
     output.rows(members, columns, empty="no members at the moment")
 
 

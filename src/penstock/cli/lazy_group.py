@@ -26,25 +26,43 @@ class LazyGroup(click.Group):
     """A group whose subclass names its table: `class Root(LazyGroup): table = COMMANDS`."""
 
     table: ClassVar[Mapping[str, LazyCommand]] = {}
+    # Words that people of other tools type, and the command that is meant. They are not listed.
+    aliases: ClassVar[Mapping[str, str]] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = self.table.get(cmd_name)
+        entry = self.table.get(self.aliases.get(cmd_name, cmd_name))
         return entry.load() if entry else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
-        if word not in self.table and not word.startswith("-") and not ctx.resilient_parsing:
+        is_known = word in self.table or word in self.aliases
+        if not is_known and not word.startswith("-") and not ctx.resilient_parsing:
             raise unknown("command", word, self.table, ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in self.table.items()])
+
+
+class PlainGroup(click.Group):
+    """A group whose commands answer to the words of other tools, too; those are not listed."""
+
+    aliases: ClassVar[Mapping[str, str]] = {
+        "describe": "show",
+        "info": "show",
+        "ls": "list",
+        "rm": "delete",
+    }
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = super().get_command(ctx, cmd_name)
+        return found or super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
 
 
 def unknown(

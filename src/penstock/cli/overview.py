@@ -38,6 +38,8 @@ class GroupLine:
     dead: int
     finished: int
     finished_per_s: float | None = None
+    # Those that polled of late, or hold messages.
+    members: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ def _group_lines(client: "Client", earlier: dict[str, _EarlierCount]) -> list[Gr
     for one in client.groups():
         try:
             parts = client.lag(one.group).partitions
+            members = len(client.group(one.group).members)
         except NotFound:
             continue
         counts = figures.get(one.group, {})
@@ -141,6 +144,7 @@ def _group_lines(client: "Client", earlier: dict[str, _EarlierCount]) -> list[Gr
                 counts.get("dead", 0),
                 finished,
                 earlier.get(one.group, _NEVER).rate(finished),
+                members,
             )
         )
     return sorted(lines, key=lambda line: -line.lag)

@@ -57,12 +57,22 @@ def _lanes(counts: tuple[int, ...]) -> Text:
 
 def _groups(lines: "list[GroupLine]", rows_max: int | None) -> Table:
     table = _table(
-        "Groups", "group", "topics", "lag", "oldest", "held", "retrying", "dead", "done/s"
+        "Groups",
+        "group",
+        "topics",
+        "members",
+        "lag",
+        "oldest",
+        "held",
+        "retrying",
+        "dead",
+        "done/s",
     )
     for one in lines[:rows_max]:
         table.add_row(
             one_line(one.name),
             one_line(", ".join(one.topics)),
+            f"{one.members:,}",
             Text(f"{one.lag:,}", "bold" if one.lag else "dim"),
             _span(one.oldest_s) if one.lag else "-",
             f"{one.in_flight:,}",

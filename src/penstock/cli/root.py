@@ -95,8 +95,22 @@ def print_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) 
     ctx.exit()
 
 
+ALIASES = {
+    "pub": "produce",
+    "publish": "produce",
+    "send": "produce",
+    "sub": "consume",
+    "subscribe": "consume",
+    "read": "consume",
+    "status": "top",
+    "topics": "topic",
+    "groups": "group",
+}
+
+
 class Root(LazyGroup):
     table = COMMANDS
+    aliases = ALIASES
 
 
 @click.group(

@@ -1,8 +1,12 @@
 """`penstock top`: topics, lanes, groups and lag of a server, live."""
 
+import os
+import select
 import sys
+import termios
 import time
-from typing import TYPE_CHECKING
+import tty
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  penstock top                        until Ctrl-C
+  penstock top                        until q or Ctrl-C
   penstock top --interval 0.5         twice a second
   penstock top --once                 one look, for a pipe or a log
   penstock top --json                 one look, as one JSON object
@@ -66,8 +70,38 @@ def print_once(found: "Overview") -> None:
     Console(width=width, highlight=False).print(render(found))
 
 
+class Keyboard:
+    """Single keys of the terminal, while it is entered; without a terminal as input there are none."""
+
+    def __enter__(self) -> Self:
+        self._before: list[Any] | None = None
+        if sys.stdin.isatty():
+            self._before = termios.tcgetattr(sys.stdin)
+            tty.setcbreak(sys.stdin)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._before is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
+
+    def is_q_pressed(self, within_s: float) -> bool:
+        """Whether q is pressed before so much time is over; other keys do nothing."""
+        until_s = time.monotonic() + within_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            if self._before is None:
+                time.sleep(left_s)
+            elif select.select([sys.stdin], [], [], left_s)[0]:
+                pressed = os.read(sys.stdin.fileno(), 1)
+                if not pressed:
+                    # The terminal is gone.
+                    self._before = None
+                elif pressed in b"qQ":
+                    return True
+        return False
+
+
 def watch(client: "Client", found: "Overview", interval: float) -> None:
-    """Show the server until Ctrl-C. While it is unavailable, ask again at each interval."""
+    """Show the server until q or Ctrl-C. While it is unavailable, ask again at each interval."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
@@ -77,15 +111,16 @@ def watch(client: "Client", found: "Overview", interval: float) -> None:
     from .overview_view import render
 
     console = Console(highlight=False)
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with Keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         trouble: PenstockError | None = None
         while True:
             rows = max(_ROWS_MIN, (console.height - _LINES_AROUND) // 2)
-            note = Text(f"Ctrl-C ends; every {interval:g} s", "dim")
+            note = Text(f"q or Ctrl-C ends; every {interval:g} s", "dim")
             if trouble is not None:
                 note = Text(f"{trouble}; trying again", "bold red")
             live.update(Group(render(found, rows_max=rows), note), refresh=True)
-            time.sleep(interval)
+            if keys.is_q_pressed(interval):
+                return
             try:
                 found, trouble = query_overview(client, found), None
             except Unavailable as error:

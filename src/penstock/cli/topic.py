@@ -8,6 +8,7 @@ import click
 
 from .confirm import confirm, yes_option
 from .exits import Exit
+from .lazy_group import PlainGroup
 from .output import Output, output_options
 from .remote import BrokerOptions, connected, remote_options
 
@@ -29,7 +30,7 @@ Examples:
 """
 
 
-@click.group(epilog=EPILOG)
+@click.group(cls=PlainGroup, epilog=EPILOG)
 def topic() -> None:
     """Make, list, look at, change and delete topics of a server."""
 

@@ -17,6 +17,7 @@ from .commands import Content as Content
 from .commands import Moment as Moment
 from .dead_letters import Letters as Letters
 from .dead_letters import Redrive as Redrive
+from .delays import DelayedPlace as DelayedPlace
 from .leased_messages import Delivered as Delivered
 from .leased_messages import Polled as Polled
 from .leased_messages import Received as Received

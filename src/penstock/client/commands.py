@@ -97,14 +97,19 @@ def moment_ns(when: Moment, what: str = "a moment") -> int:
     return whole_number(what, when, 0, _TIME_NS_MAX)
 
 
+def past_moment(when: Moment) -> Moment:
+    """A moment; a span such as "15m" is so long ago."""
+    if isinstance(when, str) and _SPAN.fullmatch(when):
+        return max(1, time.time_ns() - duration_ns(when))
+    return when
+
+
 def start_of(when: Moment) -> Start:
     """A place in a log: earliest, latest, an offset, a moment, or a span such as "15m", which is so long ago."""
     if isinstance(when, str) and when in {"earliest", "latest"}:
         return EARLIEST if when == "earliest" else LATEST
-    if isinstance(when, str) and _SPAN.fullmatch(when):
-        return Start.at_time(max(1, time.time_ns() - duration_ns(when)))
     if isinstance(when, str | datetime):
-        return Start.at_time(moment_ns(when))
+        return Start.at_time(moment_ns(past_moment(when)))
     return Start.at_offset(whole_number("an offset", when, 0, _TIME_NS_MAX))
 
 

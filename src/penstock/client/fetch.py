@@ -14,7 +14,7 @@ from ..api.units import Duration
 from ..codec import Head, Origin, batches_in, decode_messages
 from ..errors import BadAnswer, MalformedBatch, NotFound, Refused
 from ..model import Message
-from .commands import Moment, moment_ns, name_of, partition_number
+from .commands import Moment, moment_ns, name_of, partition_number, past_moment
 from .replies import REPLY_BYTES_MAX
 from .topics import Topic
 
@@ -178,6 +178,9 @@ class PartitionReader:
     request: FetchRequest
     end: int | None
 
+    def end_before(self, offset: int) -> None:
+        self.end = offset if self.end is None else min(self.end, offset)
+
     @property
     def is_done(self) -> bool:
         offset = self.request.offset
@@ -190,6 +193,13 @@ class TopicReader:
     def __init__(self, partitions: Iterable[PartitionReader]) -> None:
         self._partitions = deque(one for one in partitions if not one.is_done)
         self._empty_in_a_row = 0
+
+    def partitions(self) -> list[PartitionReader]:
+        return [*self._partitions]
+
+    def forget_done(self) -> None:
+        """Leave out partitions that end where they begin."""
+        self._partitions = deque(one for one in self._partitions if not one.is_done)
 
     def next(self) -> PartitionReader | None:
         """The partition to fetch from now; None when all are done."""
@@ -215,7 +225,7 @@ class TopicReader:
 
 
 def topic_reader(
-    topic: Topic, start: Moment, partition: int | None, *, is_followed: bool
+    topic: Topic, start: Moment, partition: int | None, *, follow: bool
 ) -> TopicReader:
     """Reads all partitions, or one, from `start` on. NotFound if there is no such partition."""
     if partition is not None and not whole_number("partition", partition, 0) < topic.partitions:
@@ -223,12 +233,10 @@ def topic_reader(
     if isinstance(start, int):
         whole_number("the offset to start from", start, 0)
     numbers = range(topic.partitions) if partition is None else [partition]
-    return TopicReader(_partition_reader(topic, start, one, is_followed) for one in numbers)
+    return TopicReader(_partition_reader(topic, start, one, follow) for one in numbers)
 
 
-def _partition_reader(
-    topic: Topic, start: Moment, number: int, is_followed: bool
-) -> PartitionReader:
+def _partition_reader(topic: Topic, start: Moment, number: int, follow: bool) -> PartitionReader:
     ends = topic.ends(number)
     request = FetchRequest(topic.name, number, max_bytes=_READ_BYTES)
     if isinstance(start, int):
@@ -236,5 +244,14 @@ def _partition_reader(
     elif start in ("earliest", "latest"):
         request = request.at(ends.earliest if start == "earliest" else ends.latest)
     else:
-        request = request._replace(from_time=start)
-    return PartitionReader(request, None if is_followed else ends.latest)
+        request = request._replace(from_time=past_moment(start))
+    return PartitionReader(request, None if follow else ends.latest)
+
+
+def request_of_end(reader: PartitionReader, until: Moment) -> FetchRequest:
+    """A request whose answer begins where a partition is to end."""
+    first = reader.request._replace(max_bytes=1, limit=1)
+    if isinstance(until, int):
+        latest = reader.end or 0
+        return first.at(min(whole_number("the offset to end before", until, 0), latest))
+    return first._replace(offset=None, from_time=past_moment(until))

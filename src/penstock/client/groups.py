@@ -5,10 +5,9 @@ from typing import Any
 
 import msgspec
 
-from ..api.groups import GroupFacts, GroupLag, InFlight, Move, PartitionOffset
+from ..api.groups import GroupFacts, GroupLag, InFlight, MemberFacts, Move, PartitionOffset
 from ..api.units import time_text
 from ..errors import Refused
-from ..model import TopicPartition
 from .commands import name_of, partition_number
 
 _MS_NS = 1_000_000
@@ -62,31 +61,31 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 def group_of(found: GroupFacts) -> Group:
-    """A group. Of a shared one only those members are known that hold messages."""
+    """A group. Of a shared one those members are known that polled of late, or hold messages."""
     topics, held = list(found.modes), dict(found.in_flight)
     members = [
-        _member(one.id, one.client, held.pop(one.id, 0), one.assigned, one.to_release)
+        _member(one, held.pop(one.id, 0))
         for one in found.members
         if not set(topics).isdisjoint(one.topics)
     ]
-    members += [_member(one, one, count) for one, count in held.items()]
+    for poller in found.pollers:
+        name, read, host, at_ns = poller
+        one = MemberFacts(name, name, read, (), (), host, at_ns)
+        members.append(_member(one, held.pop(name, 0)))
+    members += [_member(MemberFacts(one, one, (), (), ()), count) for one, count in held.items()]
     modes, state, assignor = found.modes, found.state, found.assignor
     return Group(found.group, state, found.generation, assignor, modes, topics, members)
 
 
-def _member(
-    name: str,
-    client: str,
-    in_flight: int,
-    assigned: tuple[TopicPartition, ...] = (),
-    to_release: tuple[TopicPartition, ...] = (),
-) -> dict[str, Any]:
+def _member(one: MemberFacts, in_flight: int) -> dict[str, Any]:
     return {
-        "member_id": name,
-        "client_id": client,
+        "member_id": one.id,
+        "client_id": one.client,
         "in_flight": in_flight,
-        "assigned_partitions": [*map(str, assigned)],
-        "partitions_to_revoke": [*map(str, to_release)],
+        "assigned_partitions": [*map(str, one.assigned)],
+        "partitions_to_revoke": [*map(str, one.to_release)],
+        "host": one.host,
+        "last_poll": None if one.last_poll_ns is None else time_text(one.last_poll_ns),
     }
 
 
@@ -96,11 +95,11 @@ def lag_of(group: str, found: GroupLag) -> Lag:
     return Lag(group, sum(one.lag for one in parts), parts, faulty)
 
 
-def floors_of(found: GroupLag) -> dict[str, dict[str, int]]:
-    """The floor by topic and partition (as text): the offset that is read next."""
-    floors: dict[str, dict[str, int]] = {}
+def floors_of(found: GroupLag) -> dict[str, dict[int, int]]:
+    """The floor by topic and partition: the offset that is read next."""
+    floors: dict[str, dict[int, int]] = {}
     for one in found.partitions:
-        floors.setdefault(one.topic, {})[str(one.partition)] = one.floor
+        floors.setdefault(one.topic, {})[one.partition] = one.floor
     return floors
 
 

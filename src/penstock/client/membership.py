@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..api.groups import Mode, PartitionOffset
+from ..api.groups import Mode, PartitionOffset, ResetGroup
 from ..api.members import (
     Assignor,
     CommitAsMember,
@@ -16,7 +16,7 @@ from ..api.members import (
 from ..api.units import duration_ms, priority_of
 from ..errors import Refused
 from ..model import Priority, TopicPartition
-from .commands import partition_number, start_of
+from .commands import Moment, partition_number, start_of
 from .consumer_options import ConsumerSettings
 
 _ORDERS = {"relaxed": Mode.RELAXED, "strict": Mode.STRICT}
@@ -91,6 +91,27 @@ def place_of(place: str) -> tuple[str, int]:
     if not (topic and number.isascii() and number.isdecimal() and len(number) <= 6):
         raise Refused(f'a partition looks like "orders/0", got {str(place)[:60]!r}')
     return topic, int(number)
+
+
+def reset_commands(membership: Membership, to: Moment, places: Sequence[str]) -> list[ResetGroup]:
+    """Move the group to another place on partitions ("orders/0"), or on whole topics ("orders")."""
+    partitions: dict[str, list[int]] = {}
+    for place in places:
+        topic, number = place_of(place) if "/" in str(place) else (str(place), None)
+        numbers = partitions.setdefault(topic, [])
+        if number is not None:
+            numbers.append(number)
+    start = start_of(to)
+    return [
+        ResetGroup(
+            membership.group,
+            topic=topic,
+            to=start,
+            partitions=tuple(numbers) or None,
+            is_forced=True,
+        )
+        for topic, numbers in partitions.items()
+    ]
 
 
 def poll(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..api.arguments import text, whole_number
+from ..api.arguments import several, text, whole_number
 from ..api.commits import StagingRef
 from ..errors import Refused
 from ..model import Message
@@ -46,14 +46,21 @@ def commit_key(name: object, sequence: object, writer: object) -> CommitKey:
     )
 
 
+def handles_of(handles: Iterable[StagingHandle | Iterable[Any]]) -> list[StagingHandle]:
+    """Refused if one is no handle."""
+    found = []
+    for one in several("handles", handles):
+        try:
+            found.append(StagingHandle(*one))
+        except TypeError:
+            raise Refused("a handle of a staging is what `Staging.handle` returns") from None
+    return found
+
+
 def refs_of(key: CommitKey, handles: Iterable[StagingHandle | Iterable[Any]]) -> list[StagingRef]:
     """What a commit lists. Refused: a handle is of another commit; nothing has to be asked to know."""
     found = []
-    for one in handles:
-        try:
-            handle = StagingHandle(*one)
-        except TypeError:
-            raise Refused("a handle of a staging is what `Staging.handle` returns") from None
+    for handle in handles_of(handles):
         if handle[:3] != key:
             raise Refused(
                 f"staging {handle.staging} is for sequence {handle.sequence} of {handle.name}, "

@@ -24,6 +24,7 @@ class SharedMember:
     session_s: float
     until: float
     polls: int = 0
+    host: str = ""
 
 
 class SharedMembers:

@@ -10,6 +10,7 @@ from ..units import time_text
 from .members import written
 from .messages import Int64, Strict
 from .paging import PageQuery
+from .times import time_text_or_none
 
 _MS = 1_000_000
 
@@ -34,13 +35,18 @@ class OffsetsQuery(Strict):
 
 
 class MemberOut(msgspec.Struct):
-    """A member; of a shared group only those that hold messages are known."""
+    """A member; of a shared group those that polled of late, or hold messages.
+
+    `host` is where it is, and `last_poll` when it polled last; null: not since the broker started.
+    """
 
     member_id: str
     client_id: str
     in_flight: int
     assigned_partitions: list[str]
     partitions_to_revoke: list[str]
+    host: str = ""
+    last_poll: str | None = None
 
 
 class GroupOut(msgspec.Struct):
@@ -149,9 +155,17 @@ def group_out(facts: GroupFacts) -> GroupOut:
             held.pop(one.id, 0),
             written(one.assigned),
             written(one.to_release),
+            one.host,
+            time_text_or_none(one.last_poll_ns),
         )
         for one in facts.members
         if not set(topics).isdisjoint(one.topics)
+    ]
+    members += [
+        MemberOut(
+            one.id, one.id, held.pop(one.id, 0), [], [], one.host, time_text(one.last_poll_ns)
+        )
+        for one in facts.pollers
     ]
     members += [MemberOut(one, one, count, [], []) for one, count in held.items()]
     return GroupOut(

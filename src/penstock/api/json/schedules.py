@@ -15,6 +15,7 @@ from ..schedules import (
     Timing,
 )
 from .messages import (
+    PRIORITY_NAMES,
     Content,
     ContentOut,
     HeadersIn,
@@ -88,7 +89,7 @@ class ScheduleOut(msgspec.Struct, kw_only=True):
     message_key: ContentOut
     value: ContentOut
     headers: list[tuple[str, ContentOut]]
-    priority: int
+    priority: str
     ttl_ms: int | None
 
 
@@ -174,6 +175,6 @@ def schedule_out(found: ScheduleDescription) -> ScheduleOut:
         message_key=content_of(message.key),
         value=content_of(message.value),
         headers=headers_out(message.headers, is_base64=False),
-        priority=message.priority,
+        priority=PRIORITY_NAMES[message.priority],
         ttl_ms=found.recurrence.ttl_ms,
     )

@@ -157,6 +157,7 @@ def answer_offset(node: "Node", command: AnswerOffset, now: Now) -> None:
 
 
 def release_member(node: "Node", command: ReleaseMember, now: Now) -> None:
+    node.pollers.forget(command.topic, command.group, command.member)
     for partition, delivery in existing(node.topic(command.topic).partitions, command.group):
         if command.is_unseen:
             give_back_all(partition, delivery, command.member, now)

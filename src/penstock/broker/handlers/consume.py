@@ -32,6 +32,8 @@ def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
         groups.open_on(node, (command.topic,), group, command.start, now)
         places = groups.places_of(partitions.serving, group)
     groups.require_mode(places, group, Mode.SHARED, now)
+    if command.limit:
+        node.pollers.note(command, now)
     client = (command.topic, group, command.member)
     if command.request_id:
         known = node.replays.answer_to(client, command.request_id)

@@ -86,6 +86,7 @@ def close_group(node: "Node", command: CloseGroup, now: Now) -> None:
     for partition, _ in places:
         partition.close_group(command.group, now)
     node.assigned.forget([command.group])
+    node.pollers.forget_group(command.group)
 
 
 def list_groups(node: "Node", command: ListGroups, _now: Now) -> dict[str, list[str]]:
@@ -96,7 +97,7 @@ def list_groups(node: "Node", command: ListGroups, _now: Now) -> dict[str, list[
     return {name: sorted(topics) for name, topics in sorted(found.items())}
 
 
-def describe_group(node: "Node", command: DescribeGroup, _now: Now) -> GroupFacts:
+def describe_group(node: "Node", command: DescribeGroup, now: Now) -> GroupFacts:
     places = _places(node, command)
     membership = node.assigned.membership(command.group)
     held = Counter[str]()
@@ -115,11 +116,13 @@ def describe_group(node: "Node", command: DescribeGroup, _now: Now) -> GroupFact
                 tuple(sorted(filter(command.covers, one.topics))),
                 tuple(part for part in membership.readable(one.id) if command.covers(part.topic)),
                 tuple(part for part in membership.to_release(one.id) if command.covers(part.topic)),
+                *node.assigned.last_poll(command.group, one.id),
             )
             for one in membership.members.values()
         ),
         tuple(_covered(one, command) for one in membership.rebalances),
         dict(sorted(held.items())),
+        node.pollers.of_group(command.group, command.covers, now),
     )
 
 

@@ -87,6 +87,8 @@ def _answered(node: "Node", said: LeaseAnswer, key: TransactionId, now: Now) -> 
     if wrong:
         raise stale_receipt(said, wrong.min())
     consumption.expire(partition, delivery, now)
+    if wrong := miscounted(delivery, said):
+        raise stale_receipt(said, wrong.min())
     error = said.reason[:ERROR_LENGTH_MAX]
     claim = Claim(kind, said.lease, "", 0, 0, offsets, error, delay_ms)
     stale = claims.claim(delivery, key, claim).reply.stale

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ...api.arguments import instance, text, whole_number
+from ...api.arguments import instance, several, text, whole_number
 from ...api.command import Command
 from ...api.dead_letters import (
     BrowseDeadLetters,
@@ -195,7 +195,7 @@ class AsyncAdmin:
         """How far a group is behind, in all and on every partition."""
         return lag_of(group, await self.execute(DescribeLag(name_of("group", group))))
 
-    async def offsets(self, group: str) -> dict[str, dict[str, int]]:
+    async def offsets(self, group: str) -> dict[str, dict[int, int]]:
         """The offset that the group reads next, by topic and partition."""
         return floors_of(await self.execute(DescribeLag(name_of("group", group))))
 
@@ -225,7 +225,9 @@ class AsyncAdmin:
         """
         name, start = name_of("group", group), start_of(to)
         only = None if topic is None else name_of("topic", topic)
-        numbers = None if partitions is None else tuple(map(partition_number, partitions))
+        numbers = None
+        if partitions is not None:
+            numbers = tuple(map(partition_number, several("partitions", partitions)))
         if dry_run:
             plan = PlanReset(name, topic=only, to=start, partitions=numbers)
             return moves_of(await self.execute(plan))

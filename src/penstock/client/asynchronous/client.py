@@ -31,7 +31,7 @@ from ...api.units import Duration, duration_ms, duration_s, priority_of, time_te
 from ...codec.schema_id import KEY_SCHEMA_ID, VALUE_SCHEMA_ID, joined
 from ...contexts import server_and_key
 from ...errors import NotFound, PenstockError, Refused, SequenceCommitted
-from ...model import Message, Priority
+from ...model import Message, Priority, Valued
 from .. import fetch as fetching
 from ..address import Address
 from ..commands import (
@@ -67,7 +67,7 @@ from ..schema_codec import (
     new_schema,
 )
 from ..settings import ClientSettings
-from ..stagings import StagingHandle, commit_key, refs_of
+from ..stagings import StagingHandle, commit_key, handles_of, refs_of
 from ..worker import WorkerOptions
 from .admin import AsyncAdmin
 from .connector import AsyncConnector
@@ -252,18 +252,26 @@ class AsyncClient(AsyncAdmin, AsyncSchedules):
         topic: str,
         *,
         start: Moment = "earliest",
+        until: Moment | None = None,
         partition: int | None = None,
-        is_followed: bool = False,
+        follow: bool = False,
     ) -> AsyncIterator[tuple[int, Message]]:
         """All messages of a topic as (partition, message), in order within each partition.
 
-        `start`: earliest, latest, an offset, or a moment. It ends where the topic ended when it began, unless
-        `is_followed`: then it waits for more, for ever.
+        `start`: earliest, latest, an offset, a moment, or a span ("15m": so long ago). It ends where the topic ended
+        when it began, or before the offset or the moment of `until`. With `follow` it waits for more, for ever.
         """
         from .prefetch import fetch
 
+        if follow and until is not None:
+            raise Refused("a read that follows has no end: give one of follow and until")
         described = await self.topic(topic)
-        reader = fetching.topic_reader(described, start, partition, is_followed=is_followed)
+        reader = fetching.topic_reader(described, start, partition, follow=follow)
+        if until is not None:
+            for one in reader.partitions():
+                found = await fetch(self.connector, fetching.request_of_end(one, until))
+                one.end_before(found.offset)
+            reader.forget_done()
         while (reading := reader.next()) is not None:
             fetched = await fetch(self.connector, reading.request)
             for message in fetched:
@@ -392,12 +400,14 @@ class AsyncClient(AsyncAdmin, AsyncSchedules):
 
     async def decode_value(self, message: Encoded, *, reader: SchemaCodec | None = None) -> Any:
         """The value of a message that names its schema, in its value or in a header beside it. As `decode`."""
+        instance("a message", message, Valued)
         value = message.value
         content = None if value is None else bytes(joined(value, message.headers, VALUE_SCHEMA_ID))
         return await self.decode(content, reader=reader)
 
     async def decode_key(self, message: Encoded, *, reader: SchemaCodec | None = None) -> Any:
         """The key of a message that names its schema, in its key or in a header beside it. As `decode`."""
+        instance("a message", message, Valued)
         key = message.key
         content = None if key is None else bytes(joined(key, message.headers, KEY_SCHEMA_ID))
         return await self.decode(content, reader=reader)
@@ -479,7 +489,7 @@ class AsyncClient(AsyncAdmin, AsyncSchedules):
 
     async def drop_stagings(self, handles: Iterable[StagingHandle]) -> int:
         """Give stagings up before their commit; how many there were."""
-        ids = [StagingHandle(*one).staging for one in handles]
+        ids = [one.staging for one in handles_of(handles)]
         return await self.execute(DropStagings(ids))
 
     def consumer(

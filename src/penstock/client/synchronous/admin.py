@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ...api.arguments import instance, text, whole_number
+from ...api.arguments import instance, several, text, whole_number
 from ...api.command import Command
 from ...api.dead_letters import (
     BrowseDeadLetters,
@@ -196,7 +196,7 @@ class Admin:
         """How far a group is behind, in all and on every partition."""
         return lag_of(group, self.execute(DescribeLag(name_of("group", group))))
 
-    def offsets(self, group: str) -> dict[str, dict[str, int]]:
+    def offsets(self, group: str) -> dict[str, dict[int, int]]:
         """The offset that the group reads next, by topic and partition."""
         return floors_of(self.execute(DescribeLag(name_of("group", group))))
 
@@ -226,7 +226,9 @@ class Admin:
         """
         name, start = name_of("group", group), start_of(to)
         only = None if topic is None else name_of("topic", topic)
-        numbers = None if partitions is None else tuple(map(partition_number, partitions))
+        numbers = None
+        if partitions is not None:
+            numbers = tuple(map(partition_number, several("partitions", partitions)))
         if dry_run:
             plan = PlanReset(name, topic=only, to=start, partitions=numbers)
             return moves_of(self.execute(plan))

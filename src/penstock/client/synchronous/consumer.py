@@ -9,17 +9,26 @@ from secrets import token_hex
 from typing import Self
 
 from ...api.answers import Kind
-from ...api.arguments import text, whole_number
+from ...api.arguments import several, text, whole_number
+from ...api.groups import PlanReset
 from ...api.topics import DescribeTopic
 from ...api.transaction_answers import StageOffsets
 from ...api.transactions import ProducerSession
 from ...api.units import Duration, duration_ms, duration_s
-from ...errors import PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
+from ...errors import (
+    NotOwner,
+    PenstockError,
+    Refused,
+    StaleGeneration,
+    Unavailable,
+    UnknownMember,
+)
 from ...model import check_name
 from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
+from ..commands import Moment
 from ..consumer_options import ConsumerSettings, topics_of
 from ..leased_messages import Delivered, Polled, parts_of
-from ..membership import Membership
+from ..membership import Membership, reset_commands
 from ..membership import commit as commit_command
 from ..membership import poll as poll_command
 from ..retry import chance
@@ -286,6 +295,38 @@ class Consumer:
         self._ack_batcher.send()
         withheld.add_below(self._buffer.held_parts(), offsets)
         self._connector.execute(command)
+
+    def seek(self, to: Moment, places: Sequence[str] | None = None) -> None:
+        """Go on from another place: earliest, latest, an offset, a moment, or a span ("15m": so long ago).
+
+        On all partitions that this member reads, or on these ("orders/0"). It moves the group, so it takes the right to
+        change groups: messages that members hold of these partitions are void, and come again if they are behind the
+        new place. NotOwner: in an assigned group a partition is not ours. OffsetOutOfRange: nothing has moved.
+        """
+        self.start()
+        self.rebalance()
+        resets = reset_commands(self._member.membership, to, self._places_to_seek(places))
+        for one in resets:
+            plan = PlanReset(one.group, topic=one.topic, to=one.to, partitions=one.partitions)
+            self._connector.execute(plan)
+        moved = (
+            [*self._buffer.held_partitions(), *self._member.assigned] if places is None else places
+        )
+        self._auto_commit()
+        self._drop(moved)
+        self._ack_batcher.send()
+        for one in resets:
+            self._connector.execute(one)
+        self._buffer.forget(moved)
+
+    def _places_to_seek(self, places: Sequence[str] | None) -> Sequence[str]:
+        """Partitions, and in a shared group whole topics, by name."""
+        if places is None:
+            return self.assigned if self.settings.is_assigned else self.topics
+        for one in several("places", places) if self.settings.is_assigned else ():
+            if one not in self._member.assigned:
+                raise NotOwner(self.group, str(one)[:60], member=self.member, owner="")
+        return places
 
     # Be a member
 

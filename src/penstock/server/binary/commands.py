@@ -14,7 +14,7 @@ from ...api.dead_letters import RedriveDeadLetters
 from ...api.fetch import Fetch, FetchReply, Read, ReadReply
 from ...api.keys import RevokeKey, RotateKey
 from ...api.leased import LeasedMessages
-from ...api.members import DescribeMember, MemberCommand, PollMember, Standing
+from ...api.members import DescribeMember, JoinGroup, MemberCommand, PollMember, Standing
 from ...api.principals import Principal
 from ...api.publish import (
     Acks,
@@ -102,6 +102,8 @@ class Commands:
                 service.rate.admit(principal.name if service.auth.is_on else connection.client)
             asked = decode_command(body)
             command = admitted(asked.command, principal, service.settings, connection.is_tls)
+            if isinstance(command, JoinGroup | Poll):
+                command = replace(command, host=connection.client)
             if command is not asked.command:
                 asked = CommandRequest(command, asked.acks, asked.wait_ms)
             self._ways[type(command)](connection, correlation, asked, principal)

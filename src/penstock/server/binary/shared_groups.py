@@ -41,6 +41,7 @@ class SharedMember(Protocol):
     client: str
     topics: Sequence[str]
     polls: int
+    host: str
 
 
 class Registry(Protocol):
@@ -99,6 +100,7 @@ class SharedGroups:
         member = self._registry.join(
             command.group, command.member, command.client, topics, session_s
         )
+        member.host = command.host
         return JoinReply(member.name, STANDING, is_first=False)
 
     def answer(self, command: Command[Any], member: SharedMember) -> Any:
@@ -128,6 +130,7 @@ class SharedGroups:
                 command.priority,
                 command.request_id,
                 command.bytes_max,
+                host=member.host,
             )
             for topic in member.topics
         ]

@@ -65,6 +65,7 @@ async def poll(request: Request) -> Answer:
         checked_request_id(asked.request_id),
         bytes_max=OPENED_BYTES,
         start=start_in(asked.start),
+        host=request.client,
     )
     messages: LeasedMessages
     with request.ends_with_client():
@@ -104,7 +105,15 @@ async def consume(request: Request) -> Answer:
     lane = lane_of(asked.priority)
     start = start_in(asked.start)
     command = Poll(
-        topic, group, owner, asked.max, asked.lease_ms, lane, bytes_max=OPENED_BYTES, start=start
+        topic,
+        group,
+        owner,
+        asked.max,
+        asked.lease_ms,
+        lane,
+        bytes_max=OPENED_BYTES,
+        start=start,
+        host=request.client,
     )
     # Before the first byte, so that a topic that does not exist is an error and not an empty stream.
     first = await request.app.driver.poll([command], request.principal, 0)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ...api.consume import Poll
 from ...api.groups import ListRebalances, OpenGroup
@@ -77,7 +78,7 @@ async def join(request: Request) -> Answer:
         # Forbidden if it is the name of a member whose topics the caller does not reach.
         await request.execute(DescribeMember(group, sent.member_id))
         return await _join_shared(request, sent)
-    joined = await request.execute(join_of(group, sent))
+    joined = await request.execute(replace(join_of(group, sent), host=request.client))
     return json_response(join_out(joined, *_times_of(request, sent)))
 
 
@@ -214,6 +215,7 @@ async def _poll_shared(
             lane_of(asked.priority),
             checked_request_id(asked.request_id),
             bytes_max=OPENED_BYTES,
+            host=request.client,
         )
         for topic in member.topics
     ]

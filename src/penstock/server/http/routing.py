@@ -14,6 +14,7 @@ from .responses import Answer, Response
 
 Call = Callable[[Request], Awaitable[Answer]]
 _PREFIX = "v1"
+_OF_PAGES = ("text/html", "text/javascript")
 _PATHS_KEPT = 4096
 
 
@@ -61,7 +62,7 @@ class Route:
     @property
     def refuses_queries(self) -> bool:
         """It has none, and says so. Pages take any, and so do routes that follow the rules of another server."""
-        is_page = any(one.startswith("text/html") for one in self.other_answers)
+        is_page = any(one.startswith(_OF_PAGES) for one in self.other_answers)
         return self.query is None and self.refusal is None and not is_page
 
 

@@ -69,7 +69,13 @@ async def _standing(
                 return member, None
             client = session.client_id if session.client_id.isidentifier() else "member"
             join = JoinGroup(
-                group, member, there, client, session_ms=_SESSION_MS, keeps_leases=epoch != _JOIN
+                group,
+                member,
+                there,
+                client,
+                session_ms=_SESSION_MS,
+                keeps_leases=epoch != _JOIN,
+                host=session.connection.client,
             )
             reply = await session.execute(join)
             joined = session.keep_member(group, reply.member)

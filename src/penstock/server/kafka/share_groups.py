@@ -212,7 +212,7 @@ async def _acquired(
     limit = min(max(1, request["max_records"]), _RECORDS_MAX)
     bytes_max = max(1, request["max_bytes"])
     polls = [
-        Poll(topic, group, member, limit, bytes_max=bytes_max)
+        Poll(topic, group, member, limit, bytes_max=bytes_max, host=session.connection.client)
         for topic in sorted({topic for topic, _ in share.partitions})
     ]
     if not polls:
