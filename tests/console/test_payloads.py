@@ -59,6 +59,7 @@ def test_names_and_errors_of_strangers_are_text_too(hostile, visit):
     held = hostile.poll("hostile", "g")
     body = {"receipt_handle": held[0]["receipt_handle"], "reason": SCRIPT}
     hostile.call("POST", "/messages/reject", body)
+    hostile.letters("hostile", 1)
     report = {"kind": "archive", "state": "failed", "target": SCRIPT, "error": SCRIPT}
     hostile.call("PUT", "/pipelines/p", report)
     later = {"value": SCRIPT, "delay": "9h", "delay_key": SCRIPT}

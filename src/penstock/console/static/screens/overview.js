@@ -12,6 +12,8 @@ const GROUPS_SHOWN = 5;
 const LAGS_SHOWN = 10;
 // The broker takes a row of the last hour as often.
 const EVERY_MS = 10_000;
+// To tell the lag the broker looks at every partition.
+const LAGS_EVERY_MS = 30_000;
 const perSecond = (number) => `${rate(number)}/s`;
 
 const Card = ({ title, value, note }) => html`<div class="card"><dt>${title}</dt><dd>${value}<small>${note ?? ""}</small></dd></div>`;
@@ -33,8 +35,8 @@ function Findings({ health }) {
   const { recovery = [], faulty = [], damaged = [], checks } = health;
   const place = (one) => (one.topic ? `${one.topic}/${one.partition}` : one.path);
   return html`
-    ${health.status !== "ok" && html`<${Notice} kind="bad"><b>The broker is ${health.status}.</b>
-      <ul>${Object.entries(checks).filter(([, text]) => text !== "ok").map(([name, text]) => html`<li>${name}: ${text}</li>`)}</ul><//>`}
+    ${health.status !== "pass" && html`<${Notice} kind="bad"><b>The broker needs a look.</b>
+      <ul>${Object.entries(checks).filter(([, check]) => check.status !== "pass").map(([name, check]) => html`<li>${name}: ${check.message}</li>`)}</ul><//>`}
     ${faulty.length > 0 && html`<${Notice} kind="bad"><b>${plural(faulty.length, "faulty partition")}</b>: they refuse everything, the others serve.
       <ul>${faulty.map((one) => html`<li><code>${place(one)}</code> ${one.reason}</li>`)}</ul>
       <pre class="command" tabindex="0">penstock log verify ./data</pre><//>`}
@@ -68,10 +70,10 @@ function Behind({ lags }) {
 
 export function Overview() {
   const health = useLive((signal) => get("/readyz", { verbose: "yes" }, signal), [], EVERY_MS);
-  const lags = useLive((signal) => (may("see groups") ? get("/stats/lag", { limit: LAGS_SHOWN }, signal) : null), [], EVERY_MS);
+  const lags = useLive((signal) => (may("see groups") ? get("/stats/lag", { limit: LAGS_SHOWN }, signal) : null), [], LAGS_EVERY_MS);
   const recent = useLive((signal) => (may("see stats") ? get("/stats/recent", {}, signal) : null), [], EVERY_MS);
   return html`
-    <${Heading} title="Overview" lead=${health.data && `Broker ${health.data.broker}, up for ${span(health.data.uptime)}.`} />
+    <${Heading} title="Overview" lead=${health.data && `Broker ${health.data.broker.node_id}, version ${health.data.broker.version}, up for ${span(health.data.uptime)}.`} />
     <${Loaded} live=${health}>${(data) => html`<${Findings} health=${data} />`}<//>
     ${[lags, recent].map((one) => one.error && html`<${Notice} kind="bad">${one.error.message}<//>`)}
     <${Cards} lags=${lags.data} recent=${recent.data} />
