@@ -33,6 +33,9 @@ BENCHES: Mapping[str, Bench] = MappingProxyType(
         "delivery": Bench("bench.delivery", "which member gets messages, when, and at what cost"),
         "broker": Bench("bench.broker", "the broker in a race against others, on loopback"),
         "server": Bench("bench.server", "the broker over HTTP, loaded from outside"),
+        "transactions": Bench(
+            "bench.transactions", "transactions beside plain publishes, and what they leave"
+        ),
         "journeys": Bench("bench.journeys", "what journeys cost, and how soon one is told"),
         "console": Bench("bench.console", "the console in a browser, and what it costs the broker"),
         "schemas": Bench("bench.schemas", "schemas compared, and hostile ones refused"),

@@ -19,6 +19,19 @@ EXAMPLES = {"check": 25, "test": 150, "torture": 20_000}
 
 LONGEST = ("tests/spark/", "tests/sim/test_node", "test_process.py", "_crashes.py", "test_kill.py")
 
+# Tests that measure memory, or take much of it: one after the other, in the process that has Spark's.
+HEAVY_GROUP = "spark"
+HEAVY = (
+    "tests/broker/test_large_polls.py",
+    "tests/embedded/test_memory.py",
+    "tests/kafka/test_hostile.py",
+    "tests/live/",
+    "tests/server/test_bad_storm.py",
+    "tests/server/test_hostile_clients.py",
+    "tests/server/test_memory.py",
+    "tests/server/test_unread_answers.py",
+)
+
 
 class Effort(Protocol):
     def __call__(self, *, check: int, test: int, torture: int) -> int: ...
@@ -50,6 +63,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if later:
         config.hook.pytest_deselected(items=later)
         items[:] = [item for item in items if lowest_tier(item) <= now]
+    for item in items:
+        if item.nodeid.startswith(HEAVY):
+            item.add_marker(pytest.mark.xdist_group(HEAVY_GROUP))
     # Two processes share the tests; with the longest ones first neither waits for the other at the end.
     items.sort(key=lambda item: not any(name in item.nodeid for name in LONGEST))
 

@@ -38,9 +38,18 @@ class LimitsConfig:
     groups_per_topic_max: int = 1000
     # A group that reads two topics counts twice.
     groups_max: int = 10_000
+    staged_bytes_max: int = 16 << 30
+    staged_bytes_per_topic_max: int = 16 << 30
+    staged_bytes_per_producer_max: int = 4 << 30
 
     def __post_init__(self) -> None:
-        for name in ("groups_per_topic_max", "groups_max"):
+        for name in (
+            "groups_per_topic_max",
+            "groups_max",
+            "staged_bytes_max",
+            "staged_bytes_per_topic_max",
+            "staged_bytes_per_producer_max",
+        ):
             _require(name, getattr(self, name), getattr(self, name) > 0, "above 0")
         for name in ("value_bytes_max", "key_bytes_max", "headers_bytes_max"):
             found = getattr(self, name)

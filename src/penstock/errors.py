@@ -53,6 +53,7 @@
       Unavailable            the request is fine; try again
         NoSpace
         BacklogFull          consumers are too far behind
+        OverStagingQuota     too much is staged and not committed
         PartitionFaulty      the files of a partition are damaged or missing; the others serve
         PartlyPublished      some of the messages of a call were stored, others not
         TooManyRequests      over a rate or a number of requests at once
@@ -618,6 +619,19 @@ class BacklogFull(Unavailable):
             adding=adding,
             limit=limit,
             retry_after_ms=retry_after_ms,
+        )
+
+
+class OverStagingQuota(Unavailable):
+    code = "STAGING_QUOTA"
+
+    def __init__(self, what: str, *, found: int, adding: int, limit: int) -> None:
+        super().__init__(
+            f"{limit} bytes may be staged {what}: {found} are, {adding} to be added",
+            what=what,
+            found=found,
+            adding=adding,
+            limit=limit,
         )
 
 

@@ -21,7 +21,9 @@ from penstock.api.transactions import Staged
 from penstock.broker.partition.clearing import clear_staged
 from penstock.codec import Marks, encode_messages
 from penstock.errors import (
+    CommitInProgress,
     CommitNameTaken,
+    DamagedFile,
     InvalidName,
     MalformedBatch,
     NotFound,
@@ -442,3 +444,45 @@ def test_stagings_that_wait_under_one_name_are_limited(world, monkeypatch) -> No
         staged(world, 0)
     commit(world, 0, some[1])
     staged(world, 1)
+
+
+def test_another_list_for_the_sequence_is_a_repeat_while_the_first_is_not_answered(world) -> None:
+    one = staged(world, 0, b"a")
+    world.sync()
+    # Its client dies between the decision and the answer, and a new one stages again.
+    assert not world.execute(CommitStagings(NAME, 0, WRITER, [one.ref])).is_complete
+    assert commit(world, 0).is_repeat
+    assert not commit(world, 0, one).is_repeat
+    assert commit(world, 0, one).is_repeat
+    assert stored(world)[0] == [b"a"]
+
+
+def test_a_start_keeps_what_is_committed_and_cannot_be_published_yet(world, monkeypatch) -> None:
+    one = staged(world, 0, b"a")
+    world.sync()
+    assert not world.execute(CommitStagings(NAME, 0, WRITER, [one.ref])).is_complete
+    world.sync()
+
+    def cannot(*_: object) -> None:
+        raise DamagedFile("staging", "it cannot be read now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.broker.partition.forwarding.apply_named_decision", cannot)
+        world.kill()
+        with pytest.raises(CommitInProgress):
+            world.execute(CommitStagings(NAME, 1, WRITER, []))
+        with pytest.raises(CommitInProgress):
+            world.execute(ResetCommitName(NAME))
+    assert stored(world)[0] == []
+    commit(world, 0, one)
+    assert stored(world)[0] == [b"a"]
+
+
+def test_a_commit_is_decided_once_its_stagings_are_durable(world) -> None:
+    one = staged(world, 0, b"a")
+    command = CommitStagings(NAME, 0, WRITER, [one.ref])
+    assert not world.execute(command).is_complete
+    assert world.execute(DescribeCommitName(NAME)).sequence is None
+    world.sync()
+    assert not world.execute(command).is_complete
+    assert world.execute(DescribeCommitName(NAME)).sequence == 0

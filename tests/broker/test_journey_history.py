@@ -176,9 +176,14 @@ def test_an_index_that_is_lost_or_wrong_is_made_again(how):
     world.node.close()
     world = World(tree_with(world.disk.tree(), SPOILT[how]))
     assert world.node.faults() == []
+    noted = [one.path for one in world.node.recovery if one.kind is EventKind.INDEX_REBUILT]
+    spoilt = [one.replace(".log", ".journeys") for one in segments(world)]
+    # Of a segment that is written to a missing index is no news, and one that is copied is its own.
+    assert noted == {"none": [], "missing": spoilt[:-1], "of another": spoilt[1:]}.get(how, spoilt)
     assert told(world) == EVERYTHING
     world.restart()
     # It was saved: nothing has to be built again.
+    assert world.node.recovery == []
     assert not any(journey(world, offset).gaps for offset in range(COUNT))
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.api.answers import Kind
 from penstock.api.dead_letters import RedriveDeadLetters, Target
 from penstock.api.delays import CancelDelayed, DelayedId, RescheduleDelayed
 from penstock.api.groups import CloseGroup, Commit, PartitionOffset
@@ -19,6 +20,7 @@ from penstock.api.start import EARLIEST
 from penstock.errors import NotFound, OffsetOutOfRange, Refused, TraceNotFound
 from penstock.model import Message, Priority
 
+from .test_transaction_answers import Consumer
 from .test_transactions import Transactional
 from .world import GROUP, HOUR_MS, MS, TOPIC, World
 
@@ -456,3 +458,24 @@ def test_what_an_archive_has_is_told_with_its_lake(stop):
     assert told(journey(world, 1), "lake") == []
     with pytest.raises(Refused):
         world.execute(Commit("lake", offsets, lake="x" * 1001))
+
+
+def test_an_answer_inside_of_a_transaction_is_told_when_it_is_given_and_when_it_counts(stop):
+    world = World()
+    world.topic()
+    world.group()
+    world.publish(b"a", b"b")
+    consumer = Consumer(world)
+    first, second = world.poll(member="m")
+    consumer.ack(first)
+    consumer.answer(Kind.NACK, second, reason="no")
+    stop(world)
+    assert told(journey(world), GROUP) == ["consume.fetched", "transaction.claimed"]
+    assert consumer.end().is_complete
+    stop(world)
+    found = journey(world)
+    assert told(found, GROUP) == ["consume.fetched", "transaction.claimed", "consume.acked"]
+    claimed = found.spans[-2]
+    assert claimed.attributes == {"transaction_id": f"{consumer.id}-1", "answer": "ack"}
+    assert (claimed.consumer, found.spans[-1].consumer) == ("m", "m")
+    assert told(journey(world, 1), GROUP)[-1] == "consume.nacked"

@@ -14,7 +14,7 @@ from examples.demo.broker import BrokerProcess
 from penstock.cli.exits import Exit
 
 pytestmark = pytest.mark.tier("test")
-DEADLINE_S = 60
+DEADLINE_S = 240
 
 
 def command(*words: str) -> list[str]:

@@ -38,8 +38,8 @@ async def test_put_and_get(queue):
 
 
 async def test_thousand_waiting_gets_need_no_threads_and_each_gets_one(queue):
-    gets = [asyncio.create_task(queue.get(timeout=30)) for _ in range(1000)]
-    async with asyncio.timeout(30):
+    gets = [asyncio.create_task(queue.get(timeout=60)) for _ in range(1000)]
+    async with asyncio.timeout(120):
         await until(lambda: waiting_calls(queue._queue) == 1000)
         for number in range(1000):
             await queue.put(b"%d" % number)
@@ -54,7 +54,7 @@ async def test_time_is_up(queue):
 
 async def test_cancelled_get_leaves_the_message_for_the_next(queue):
     for number in range(20):
-        waiting = asyncio.create_task(queue.get(timeout=30))
+        waiting = asyncio.create_task(queue.get(timeout=60))
         await asyncio.sleep(0.001 * (number % 4))
         await queue.put(b"%d" % number)
         await asyncio.sleep(0.001 * (number % 3))
@@ -62,7 +62,7 @@ async def test_cancelled_get_leaves_the_message_for_the_next(queue):
         try:
             message = await waiting
         except asyncio.CancelledError:
-            message = await queue.get(timeout=10)
+            message = await queue.get(timeout=60)
         assert message.value == b"%d" % number
         assert message.attempts == 1
 
@@ -75,7 +75,7 @@ async def test_work_queue_answers(tmp_path):
         await queue.nack(second, "later", delay=0)
         await queue.reject(third, "never")
         await queue.extend(fourth, "1m")
-        again = await queue.get(timeout=10)
+        again = await queue.get(timeout=60)
         assert (again.id, again.attempts) == (2, 2)
 
 

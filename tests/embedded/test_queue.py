@@ -383,7 +383,7 @@ def test_closed_queue_says_so(path):
 def test_waiting_get_is_woken_by_a_put_at_once(path):
     with penstock.open(path) as queue:
         got = []
-        thread = threading.Thread(target=lambda: got.append(queue.get(timeout=30)))
+        thread = threading.Thread(target=lambda: got.append(queue.get(timeout=60)))
         thread.start()
         while not waiting_calls(queue):
             pass

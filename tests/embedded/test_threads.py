@@ -60,7 +60,7 @@ def test_what_a_consumer_that_waited_leaves_unanswered_comes_back_in_time():
         waiter = broker.driver.enter(Poll("t", "g", "a", 1, 50), LOCAL, FOR_EVER)
         broker.publish("t", b"x")
         assert [one.attempts for one in waiter.messages] == [1]
-        assert [one.attempts for one in broker.poll("t", "g", timeout=10)] == [2]
+        assert [one.attempts for one in broker.poll("t", "g", timeout=60)] == [2]
 
 
 @pytest.mark.parametrize("fsync", ["interval", "always"])
@@ -93,7 +93,7 @@ def test_consumers_share_the_messages_and_none_comes_twice(tmp_path):
         got = Counter()
 
         def consume(_number):
-            while (message := queue.get(timeout=30)) is not None and message.value != b"end":
+            while (message := queue.get(timeout=60)) is not None and message.value != b"end":
                 got[message.value] += 1
 
         with ThreadPoolExecutor(5) as pool:
@@ -109,7 +109,7 @@ def test_consumers_share_the_messages_and_none_comes_twice(tmp_path):
 
 def test_who_waits_comes_before_one_who_fetches_for_himself(tmp_path):
     with penstock.open(tmp_path) as queue, ThreadPoolExecutor(1) as pool:
-        waiter = pool.submit(queue.get, timeout=20)
+        waiter = pool.submit(queue.get, timeout=60)
         until(lambda: waiting_calls(queue))
         queue._ticker.close()  # Late, as on a busy machine.
         queue.put_many([b"a", b"b"])
@@ -139,7 +139,7 @@ def test_two_idle_streams_and_ten_messages_give_five_each(tmp_path):
         got = {"a": [], "b": []}
 
         def consume(member):
-            for message in broker.stream("t", "g", member=member, timeout=5):
+            for message in broker.stream("t", "g", member=member, timeout=60):
                 broker.ack(message)
                 got[member].append(message.value)
                 if len(got[member]) == 5:
@@ -186,7 +186,7 @@ def test_ten_messages_at_once_are_divided_among_those_who_wait(tmp_path):
     with penstock.Broker(tmp_path) as broker:
         broker.create_topic("t", partitions=1)
         with ThreadPoolExecutor(2) as pool:
-            polls = [pool.submit(broker.poll, "t", "g", member=one, timeout=10) for one in "ab"]
+            polls = [pool.submit(broker.poll, "t", "g", member=one, timeout=60) for one in "ab"]
             until(lambda: waiting_calls(broker) == 2)
             broker.publish_many("t", [b"%d" % number for number in range(10)])
             assert [len(poll.result()) for poll in polls] == [5, 5]
@@ -198,8 +198,8 @@ def test_waiting_poll_gets_a_retry_and_an_expired_lease_when_they_are_due(tmp_pa
         broker.publish_many("t", [b"nacked", b"forgotten"])
         nacked, _ = broker.poll("t", "g", visibility_timeout="60ms")
         broker.nack(nacked)
-        first = broker.poll("t", "g", timeout=10)
-        second = broker.poll("t", "g", timeout=10)
+        first = broker.poll("t", "g", timeout=60)
+        second = broker.poll("t", "g", timeout=60)
         assert [(one.value, one.attempts) for one in first + second] == [
             (b"nacked", 2),
             (b"forgotten", 2),
@@ -211,7 +211,7 @@ def test_who_waits_on_a_topic_that_is_deleted_hears_of_it_at_once_and_others_do_
         for topic in "tu":
             broker.create_topic(topic, partitions=1)
         lost = [pool.submit(broker.poll, "t", one, timeout=None) for one in "ab"]
-        other = pool.submit(broker.poll, "u", "a", timeout=10)
+        other = pool.submit(broker.poll, "u", "a", timeout=60)
         until(lambda: waiting_calls(broker) == 3)
         broker.delete_topic("t")
         for one in lost:
@@ -229,13 +229,13 @@ def test_release_and_redrive_wake_who_waits(tmp_path):
         broker.publish("t", b"x")
         broker.poll("t", "g", member="gone")
         with ThreadPoolExecutor(1) as pool:
-            poll = pool.submit(broker.poll, "t", "g", member="here", timeout=10)
+            poll = pool.submit(broker.poll, "t", "g", member="here", timeout=60)
             until(lambda: waiting_calls(broker) == 1)
             broker.release("t", "g", "gone")
             (message,) = poll.result()
             broker.reject(message, "bad")
             assert len(broker.dead_letters("t")) == 1
-            poll = pool.submit(broker.poll, "t", "g", member="here", timeout=10)
+            poll = pool.submit(broker.poll, "t", "g", member="here", timeout=60)
             until(lambda: waiting_calls(broker) == 1)
             broker.redrive("t", target="group")
             assert poll.result()[0].value == b"x"
@@ -294,7 +294,7 @@ def test_ctrl_c_leaves_a_queue_that_goes_on(tmp_path, effort):
         for _ in range(20):
             child.stdout.readline()
         child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=30)
+        _, errors = child.communicate(timeout=60)
         assert errors.rstrip().endswith("KeyboardInterrupt"), errors
         with penstock.open(tmp_path) as queue:
             expected = queue.stats().next_id
@@ -423,7 +423,7 @@ def test_trouble_of_a_waiting_consumer_is_not_the_publisher_s(tmp_path, monkeypa
     with penstock.Broker(tmp_path) as broker:
         broker.create_topic("t", partitions=1)
         with ThreadPoolExecutor(1) as pool:
-            poll = pool.submit(broker.poll, "t", "g", timeout=10)
+            poll = pool.submit(broker.poll, "t", "g", timeout=60)
             until(lambda: waiting_calls(broker) == 1)
 
             def full(*_, **_more):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 PROGRAM = Path(__file__).with_name("command_server.py")
-PATIENCE_S = 60
+PATIENCE_S = 240
 
 
 class Reply(NamedTuple):

@@ -259,8 +259,8 @@ def _may_be_silent(fault: Fault) -> bool:
         return True
     if fault.path.endswith(INDEX) and fault.is_newest:
         return True  # The segment that is written to has none after a kill either.
-    if fault.path.endswith(".journeys"):
-        return True  # A look-up makes it anew from the state log; nothing else reads it.
+    if fault.path.endswith(".journeys") and fault.what == REMOVED and fault.is_newest:
+        return True  # A segment that is written to has none before its first snapshot.
     is_copy = fault.what in {OLDER, RECENT}
     return is_copy or _OF_NO_WEIGHT.fullmatch(fault.path) is not None
 

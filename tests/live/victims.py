@@ -24,7 +24,7 @@ from penstock.runtime import RealDisk
 from .writer import DIRECTORY, LOG_ID, SMALL, STORAGE, Job, batch_of, to_line
 
 PROGRAM = Path(__file__).with_name("writer.py")
-PATIENCE_S = 30
+PATIENCE_S = 120
 STORAGE_CALLS = (
     "openat,pwrite64,pwritev,pwritev2,fsync,fdatasync,ftruncate,"
     "rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat"

@@ -22,7 +22,7 @@ from penstock.runtime.commit import Committer
 MESSAGES = 3
 BATCH = encode(Columns(values=[b"x" * 100] * MESSAGES, timestamps=1))
 HEAD = BATCH.head
-PATIENCE_S = 30
+PATIENCE_S = 120
 ALWAYS = StorageConfig(fsync=FsyncPolicy.ALWAYS, min_free_bytes=0)
 INTERVAL = StorageConfig(fsync=FsyncPolicy.INTERVAL, fsync_interval_ms=20)
 # So long that no test is still running when it ends.

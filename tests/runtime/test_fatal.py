@@ -37,4 +37,4 @@ def test_no_reader_of_the_last_words_is_waited_for():
     )
     with process:
         assert process.stdout.read(4) == b"full"
-        assert process.wait(timeout=30) == EXIT_CODE
+        assert process.wait(timeout=120) == EXIT_CODE

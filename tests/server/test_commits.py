@@ -142,3 +142,27 @@ async def test_a_reset_gives_the_name_to_another_writer(tmp_path):
         done = (await commit(broker, 0, (staging, 1), writer="v")).json
         assert not done["already_committed"]
         assert await values(broker) == ["a"]
+
+
+async def test_metrics_say_what_is_staged_and_what_became_of_it(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders")
+        one, two = await opened(broker, 0), await opened(broker, 0)
+        await stage(broker, one, "a", "b")
+        await stage(broker, two, "c")
+
+        async def figures():
+            text = (await broker.call("GET", "/metrics")).body.decode()
+            lines = [line.rsplit(" ", 1) for line in text.splitlines() if line[:1] != "#"]
+            return {name: float(value) for name, value in lines}
+
+        before = await figures()
+        assert before['penstock_staged_messages{topic="orders"}'] == 3
+        assert before['penstock_staged_bytes{topic="orders"}'] > 0
+        assert before["penstock_commit_names"] == 1
+        await commit(broker, 0, (one, 2))
+        after = await figures()
+        assert after['penstock_staged_messages{topic="orders"}'] == 0
+        assert after['penstock_staged_bytes{topic="orders"}'] == 0
+        assert after['penstock_staged_ended_total{topic="orders",outcome="published"}'] == 2
+        assert after['penstock_staged_ended_total{topic="orders",outcome="dropped"}'] == 1

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(malloc_bytes() is None, reason="needs mallinfo2 
 # that is deleted has one of its own), sparse indexes of open segments.
 ALLOWED_BYTES = 1536 * 1024
 BYTES_A_CYCLE = 32
+WARM_UP_CYCLES = 130
 NUMBERS = itertools.count()
 # A server looks for cyclic garbage seldom; here it does all the time, so that none is counted.
 COLLECT = """
@@ -173,7 +174,8 @@ def growth(client: Client, kind: Callable[[Client], None], cycles: int) -> float
                 client.call("POST", "/admin/topics/orders/compact")
         return client.used()
 
-    before = run(max(60, cycles // 3))
+    # After 60 cycles of everything 2.4 MB are still to come of what is bounded, after 120 some 0.1 MB.
+    before = run(max(WARM_UP_CYCLES, cycles // 3))
     return run(cycles) - before
 
 
@@ -184,7 +186,7 @@ def everything(client: Client) -> None:
 
 @pytest.mark.tier("test")
 def test_a_servers_memory_stays_flat_over_everything_in_turn(client, effort):
-    cycles = effort(check=0, test=150, torture=3000)
+    cycles = effort(check=0, test=80, torture=3000)
     assert growth(client, everything, cycles) < ALLOWED_BYTES + BYTES_A_CYCLE * len(KINDS) * cycles
 
 

@@ -32,7 +32,7 @@ from penstock.broker.partition.dedup import Kept
 from penstock.broker.partition.machine import PartitionMachine
 from penstock.broker.partition.outbox import Letter, Outbox
 from penstock.broker.partition.producers import Producers, Sent
-from penstock.broker.partition.records import GroupOpened, LaneImage, PartitionRecord
+from penstock.broker.partition.records import Forwarded, GroupOpened, LaneImage, PartitionRecord
 from penstock.codec import Encoded, Head
 from penstock.delivery import AnswerResult, Delivery, commands, strict
 from penstock.delivery import machine as delivery_machine
@@ -290,7 +290,11 @@ def leases_measured_on_the_wall_clock(patch: Patch) -> None:
 
 @bug(24, Checker.DLQ_ATOMIC, scene=many_dead_letters)
 def letter_done_before_its_copy_is_durable(patch: Patch) -> None:
-    patch.setattr(forwarding, "_arrived", lambda source, resolve: [*source.machine.outbox.sent])
+    def arrived(source: Partition, _resolve: object) -> list[Forwarded]:
+        sent = source.machine.outbox.sent
+        return [Forwarded(0, sequence, one.offset) for sequence, one in sent.items()]
+
+    patch.setattr(forwarding, "_arrived", arrived)
 
 
 @bug(6, Checker.IN_FLIGHT)

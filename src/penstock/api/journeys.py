@@ -50,6 +50,7 @@ class EventType(Enum):
     REDRIVEN = "dlq.redriven"
     RETURNED = "dlq.returned"
     GROUP_DELETED = "group.deleted"
+    CLAIMED = "transaction.claimed"
     TRANSACTION_COMMITTED = "transaction.committed"
     ARCHIVED = "archive.stored"
 

@@ -173,7 +173,7 @@ class NamedCommits:
             published=published,
             dropped=dropped,
         )
-        name.is_unanswered = True
+        name.unanswered = frozenset(map(staging_text, published))
         return True
 
     def drop(self, stagings: Iterable[NamedStaging], now: Now) -> None:

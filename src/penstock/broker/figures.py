@@ -38,6 +38,7 @@ def figures_of(node: "Node", groups_max: int, now: Now) -> Iterator[Sample]:
     yield from _of_groups(partitions, named)
     yield from _of_lanes(partitions, named, now)
     yield from _of_delays(node)
+    yield from _of_stagings(node)
     yield from _of_members(node.assigned.groups, named)
 
 
@@ -148,6 +149,23 @@ def _of_delays(node: "Node") -> Iterator[Sample]:
             labels = {"topic": topic, "state": state}
             number = sum(getattr(one, state) for one in facts)
             yield Sample("penstock_delayed_finished_total", labels, number)
+
+
+def _of_stagings(node: "Node") -> Iterator[Sample]:
+    for topic in sorted(node.open):
+        partitions = [one for one in node.topic(topic).partitions if one.staging.log is not None]
+        if not partitions:
+            continue
+        stagings, labels = [one.machine.stagings for one in partitions], {"topic": topic}
+        yield Sample("penstock_staged_messages", labels, sum(len(one.live) for one in stagings))
+        yield Sample("penstock_staged_bytes", labels, sum(one.bytes for one in stagings))
+        size = sum(one.staging.size for one in partitions)
+        yield Sample("penstock_staging_log_bytes", labels, size)
+        published = sum(one.published_count for one in stagings)
+        dropped = sum(one.dropped_count for one in stagings)
+        for outcome, count in (("published", published), ("dropped", dropped)):
+            yield Sample("penstock_staged_ended_total", {**labels, "outcome": outcome}, count)
+    yield Sample("penstock_commit_names", {}, sum(1 for _ in node.commits.names()))
 
 
 def _of_partition(partition: Partition) -> Iterator[Sample]:

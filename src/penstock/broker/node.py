@@ -34,6 +34,7 @@ from .partition.damage import DamageLedger
 from .partition.dead_letters import dead_letter_topic
 from .partition.outbox import DECISIONS, Burial, Letter
 from .poll_replay import PollReplay
+from .staging_quota import StagingQuota
 from .sweeping import Sweeps
 from .transactions import Transactions
 from .validation import ViolationLedger, bind_topic
@@ -99,6 +100,7 @@ class Node(Catalogue):
         self.classic = ClassicGroups(self)
         self.replays = PollReplay(self.partition)
         self.transactions, self.commits = Transactions(self), NamedCommits(self)
+        self.staging_quota = StagingQuota(self)
         # On whose behalf the command that is under way runs.
         self.principal = LOCAL
         # Before anything is served: a group must not be told of what was before a decision that was made.

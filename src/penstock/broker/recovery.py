@@ -68,6 +68,9 @@ def partition_events(
     for name, recovery in logs.items():
         if recovery is not None:
             yield from log_events(f"{directory}/{name}", recovery, topic=topic, partition=partition)
+    for path in opening.journeys_unusable:
+        reason = "it was missing, damaged or stale; a look-up makes it again"
+        yield RecoveryEvent(EventKind.INDEX_REBUILT, path, reason, topic, partition)
     replayed = opening.replayed
     yield from snapshot_events(replayed, topic=topic, partition=partition)
     if replayed.dropped_from is not None:

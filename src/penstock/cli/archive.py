@@ -19,6 +19,7 @@ Examples:
   penstock archive run orders --to lake --once       what is there now, as Parquet
   penstock archive run orders jobs --to lake         two topics, until Ctrl-C
   penstock archive run orders --to lake --table delta --group lake --hold-retention
+  penstock archive run orders --to lake --subject orders-value   values as typed columns, too
   penstock archive verify lake                       every file, every offset, against the broker
   penstock archive verify lake --offline             without the broker
   penstock archive show lake                         what is in it
@@ -58,6 +59,12 @@ def archive() -> None:
     "--hold-retention", is_flag=True, help="Have the topics keep what is not archived yet."
 )
 @click.option("--skip-damage", is_flag=True, help="Go on behind damaged batches, and list them.")
+@click.option(
+    "--subject",
+    default="",
+    metavar="NAME",
+    help="For a new lake of one topic: values as typed columns, too, by the latest schema of this subject.",
+)
 @click.option("--once", "is_once", is_flag=True, help="Do what is there now, then stop.")
 @spark_options
 @remote_options

@@ -1,7 +1,7 @@
 """A column of byte strings: lengths, which of them are null, and all bytes end to end."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from itertools import compress
 from typing import NamedTuple, TypeVar, overload
@@ -111,6 +111,10 @@ class JoinedBlobs(Sequence[bytes]):
     def __getitem__(self, index: slice) -> list[bytes]: ...
     def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
         return [item for part, count in self.parts for item in part.items(count, b"")][index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        # By its items, as a sequence does by itself, each would make all of them.
+        return iter(self[:])
 
     def blobs(self) -> Blobs:
         # Arrays are not compared with a number: that gives an array.

@@ -118,6 +118,23 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             ("topic", "state"),
             "Delayed messages that were delivered, cancelled, expired, or lost to damage.",
         ),
+        "penstock_staged_messages": Metric(
+            MetricKind.GAUGE, _TOPIC, "Messages of transactions and named commits that are open."
+        ),
+        "penstock_staged_bytes": Metric(
+            MetricKind.GAUGE, _TOPIC, "What they take, as batches of the staging logs."
+        ),
+        "penstock_staging_log_bytes": Metric(
+            MetricKind.GAUGE, _TOPIC, "Files of staging logs, with what no sweep has taken yet."
+        ),
+        "penstock_staged_ended_total": Metric(
+            MetricKind.COUNTER,
+            ("topic", "outcome"),
+            "Staged messages that were published, or dropped: aborted, lost to another attempt, or too old.",
+        ),
+        "penstock_commit_names": Metric(
+            MetricKind.GAUGE, (), "Names of commits that are remembered."
+        ),
         "penstock_dead_letters_moving": Metric(
             MetricKind.GAUGE, _TOPIC, "Dead letters and redriven messages on their way."
         ),

@@ -275,6 +275,13 @@ class LimitsSection:
     groups_max: int = key(
         10_000, "Groups of all topics together; one that reads two topics counts twice."
     )
+    staged_bytes_max: int = key(
+        16 << 30, "Staged and not committed, on the whole node; more gets 429."
+    )
+    staged_bytes_per_topic_max: int = key(16 << 30, "The same of one topic.")
+    staged_bytes_per_producer_max: int = key(
+        4 << 30, "The same of one transaction, or of one staging of a named commit."
+    )
 
     def __post_init__(self) -> None:
         self.limits_config()

@@ -13,6 +13,7 @@ from ..delivery.offsets import offsets_of
 from ..delivery.records import Buried, Leased
 from ..model import Message, TopicPartition
 from ..schedules import is_schedule
+from ..transactions.commit_records import NamedStagingsDecided
 from ..transactions.records import TransactionDecided
 from .answers import Receipts, check_delivery
 from .delay_book import DelayBook
@@ -145,7 +146,7 @@ class Books:
                             self._require_copy(book, record.sequence)
                         book.done_end = journal_end
                         self.notice("done")
-                    case TransactionDecided():
+                    case TransactionDecided() | NamedStagingsDecided():
                         self.notice("intent")
                     case Leased():
                         # After a crash another message may stand at the offset of one that was not durable.

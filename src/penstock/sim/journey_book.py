@@ -18,6 +18,7 @@ from ..delivery.offsets import offsets_of
 from ..delivery.records import (
     Acked,
     Buried,
+    Claimed,
     Committed,
     DeadReason,
     Expired,
@@ -115,7 +116,7 @@ def _member(record: PartitionRecord, holder: str) -> str:
 def _kinds(record: PartitionRecord, offset: int, is_known: bool) -> Iterator[EventType]:
     """What a record says of a message; nothing if it is about others."""
     match record:
-        case Leased() | Acked() | Retried() | Released() | Extended() | Expired():
+        case Leased() | Acked() | Retried() | Released() | Extended() | Expired() | Claimed():
             if offset in offsets_of(record.runs):
                 yield _KINDS.get(type(record)) or _failure(record)
         case Buried() if record.offset == offset:
@@ -144,6 +145,7 @@ _KINDS = {
     Acked: EventType.ACKED,
     Released: EventType.RELEASED,
     Extended: EventType.EXTENDED,
+    Claimed: EventType.CLAIMED,
     Expired: EventType.TTL_EXPIRED,
 }
 

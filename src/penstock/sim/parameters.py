@@ -35,6 +35,7 @@ class Parameters:
     delay_producers: int = 0
     administrators: int = 0
     transaction_producers: int = 0
+    commit_writers: int = 0
     schedule_owners: int = 0
     schema_registrants: int = 0
     # Moments that faults are aimed at; all there are if it names none.

@@ -43,6 +43,14 @@ from ..log import Log
 from ..log.checkpoint import read_checkpoint
 from ..model import Message
 from ..schedules.records import ScheduleRemoved, ScheduleStored
+from ..transactions.commit_records import (
+    CommitNameOpened,
+    NamedCommitConcluded,
+    NamedStagingGrown,
+    NamedStagingOpened,
+    NamedStagingsDecided,
+    NamedStagingsEnded,
+)
 from ..transactions.records import (
     ProducerForgotten,
     ProducerInitialised,
@@ -256,7 +264,9 @@ class PartitionBook:
     def _delay_log_made(self, _: DelayLogMade, __: int, ___: Event) -> None:
         """Says nothing of messages or groups."""
 
-    def _decided(self, record: TransactionDecided, journal_end: int, _: Event) -> None:
+    def _decided(
+        self, record: TransactionDecided | NamedStagingsDecided, journal_end: int, _: Event
+    ) -> None:
         self._on_undo(journal_end, self.transactions.decided(self.source, record, journal_end))
         first = record.first_sequence
         letters = set(range(first, first + len(record.counts)))
@@ -403,9 +413,15 @@ _APPLY: dict[type, Callable[[PartitionBook, Any, int, Event], None]] = {
     Absent: PartitionBook._absent,
     Overtaken: PartitionBook._overtaken,
     TransactionDecided: PartitionBook._decided,
+    NamedStagingsDecided: PartitionBook._decided,
     **dict.fromkeys(
         (
             Arrived,
+            CommitNameOpened,
+            NamedCommitConcluded,
+            NamedStagingGrown,
+            NamedStagingOpened,
+            NamedStagingsEnded,
             ProducerForgotten,
             ProducerInitialised,
             ScheduleRemoved,

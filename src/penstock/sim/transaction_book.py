@@ -10,7 +10,9 @@ from enum import Enum
 
 from ..api.transactions import Placed
 from ..model import Message, TopicPartition
+from ..transactions.commit_records import NamedStagingsDecided
 from ..transactions.records import TransactionDecided
+from ..transactions.stagings import NAMED_NUMBER
 from .violation import Checker, Violation
 
 
@@ -57,14 +59,23 @@ class TransactionBook:
             self.by_value[one.value or b""] = transaction
 
     def decided(
-        self, source: int, record: TransactionDecided, journal_end: int
+        self, source: int, record: TransactionDecided | NamedStagingsDecided, journal_end: int
     ) -> Callable[[], object]:
         """Take note of a decision in a journal. Returns a call that takes it back. Violation: there was one before."""
-        key = record.producer_id, record.number
-        if key in self.decisions:
-            raise Violation(Checker.TRANSACTION, f"{key} is decided a second time: {record}")
-        self.decisions[key] = source, journal_end
-        return lambda: self.decisions.pop(key)
+        if isinstance(record, NamedStagingsDecided):
+            keys = [(one, NAMED_NUMBER) for one in (*record.published, *record.dropped)]
+        else:
+            keys = [(record.producer_id, record.number)]
+        for key in keys:
+            if key in self.decisions:
+                raise Violation(Checker.TRANSACTION, f"{key} is decided a second time: {record}")
+            self.decisions[key] = source, journal_end
+
+        def undo() -> None:
+            for key in keys:
+                del self.decisions[key]
+
+        return undo
 
     def published(
         self, where: str, key: tuple[int, int], value: bytes, durable_to: Callable[[int], int]
@@ -102,6 +113,10 @@ class TransactionBook:
         if told != found:
             story = f"{transaction.name} is at {sorted(found)}, and {sorted(told)} was told"
             raise Violation(Checker.TRANSACTION, story)
+
+    def is_there(self, transaction: SimTransaction) -> bool:
+        """Whether anything of it is among the messages."""
+        return any(self._find(value) for value in transaction.values())
 
     def _require_whole(self, transaction: SimTransaction) -> None:
         values = transaction.values()

@@ -11,6 +11,7 @@ from ..api.transactions import (
     Staged,
     TransactionEnd,
 )
+from ..broker.partition import Partition
 from ..errors import (
     OutOfSequence,
     ProducerFenced,
@@ -206,30 +207,10 @@ class TransactionProducer:
                 raise Violation(Checker.NO_DUP, story) from error
             self._lost(work)
             return
-        batch.sent_in = life = self.world.life
-        self.world.books.follow(driver.node, self.world.event)
-        target = driver.node.partition(self.topic, batch.partition)
         home = driver.node.transactions.home(work.session.producer_id)
-        missing = {target, home}
-
-        def arrived(which: object) -> None:
-            missing.discard(which)
-            if missing or self.world.life != life:
-                return
-            self.world.notice("replied")
-            if self.world.entropy.random() < 0.15:
-                batch.sent_in = -1  # The reply is lost.
-            else:
-                batch.is_answered = True
-
-        for one in (target, home):
-            waiting = PendingReply(
-                0,
-                one.journal.log.end_offset,
-                partial(arrived, one),
-                staging_at=one.staging.end_offset,
-            )
-            driver.hold(one, waiting)
+        hold_staged(
+            self.world, driver, batch, home, driver.node.partition(self.topic, batch.partition)
+        )
 
     def _staged(self, driver: SimDriver, work: OpenTransaction, batch: StagedBatch) -> Staged:
         command = Stage(
@@ -328,3 +309,31 @@ class TransactionProducer:
         if not self.world.books.is_forgiving:
             story = f"{self.name}: {work.session} was not fenced"
             raise Violation(Checker.FENCED, story)
+
+
+def hold_staged(
+    world: WorldView, driver: SimDriver, batch: StagedBatch, home: Partition, target: Partition
+) -> None:
+    """Answer a batch when it and what its coordinator knows of it are durable; now and then the answer is lost."""
+    batch.sent_in = life = world.life
+    world.books.follow(driver.node, world.event)
+    missing = {target, home}
+
+    def arrived(which: object) -> None:
+        missing.discard(which)
+        if missing or world.life != life:
+            return
+        world.notice("replied")
+        if world.entropy.random() < 0.15:
+            batch.sent_in = -1  # The reply is lost.
+        else:
+            batch.is_answered = True
+
+    for one in (target, home):
+        waiting = PendingReply(
+            0,
+            one.journal.log.end_offset,
+            partial(arrived, one),
+            staging_at=one.staging.end_offset,
+        )
+        driver.hold(one, waiting)

@@ -21,6 +21,7 @@ class Checker(Enum):
     SCHEDULE = "Schedule"
     KEYS = "Keys"
     TRANSACTION = "TransactionAtomic"
+    NAMED_COMMIT = "NamedCommitOnce"
     SCHEMAS = "Schemas"
     RECOVERY = "RecoveryIdempotent"
     IN_FLIGHT = "InFlight"

@@ -21,6 +21,7 @@ from .administrators import Administrator
 from .assigned_members import AssignedMember
 from .books import ALL_SERVED, Books, UnservedPartitions
 from .client import Client
+from .commit_writers import CommitWriter
 from .crash import aimed_power_cut
 from .delay_producers import DelayProducer
 from .disk import SimDisk
@@ -151,6 +152,10 @@ class World:
             TransactionProducer(f"ledger-{number * 7}", TOPIC, self)
             for number in range(self.parameters.transaction_producers)
         ]
+        self.commit_writers = [
+            CommitWriter(f"sink-{number * 7}", TOPIC, self)
+            for number in range(self.parameters.commit_writers)
+        ]
 
     def run(self, seconds: int) -> Result:
         try:
@@ -170,6 +175,7 @@ class World:
             *self.assigned,
             *self.delay_producers,
             *self.transaction_producers,
+            *self.commit_writers,
             *self.schedule_owners,
             *self.administrators,
             *self.schema_registrants,
@@ -195,6 +201,8 @@ class World:
             delay_producer.is_stopping = True
         for transaction_producer in self.transaction_producers:
             transaction_producer.is_stopping = True
+        for writer in self.commit_writers:
+            writer.is_stopping = True
         for owner in self.schedule_owners:
             owner.is_stopping = True
         for member in (*self.members, *self.assigned):
@@ -213,6 +221,7 @@ class World:
         busy = [one.name for one in self.producers if one.outstanding]
         busy += [one.name for one in self.delay_producers if one.outstanding]
         busy += [one.name for one in self.transaction_producers if one.outstanding]
+        busy += [one.name for one in self.commit_writers if one.outstanding]
         busy += [one.name for one in self.schedule_owners if one.outstanding]
         found += [f"{name} waits for a reply" for name in busy]
         if self.driver is not None and any(self.driver.waiting.values()):

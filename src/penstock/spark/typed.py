@@ -269,6 +269,12 @@ class TypedValues:
                 data[row], errors[row] = None, str(error)[:_ERROR_CHARACTERS_MAX]
         return pa.array(data, kind)
 
+    def added_to(self, schema: pa.Schema) -> pa.Schema:
+        """A schema with the two columns of ours behind its own."""
+        return pa.schema(
+            [*schema, pa.field(DATA, self.shape.arrow), pa.field(DATA_ERROR, pa.string())]
+        )
+
     def added(
         self, batches: Iterable[pa.RecordBatch], columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
@@ -276,6 +282,5 @@ class TypedValues:
         for batch in batches:
             typed = self.columns(_with_ids(batch))
             arrays = [*(batch.column(name) for name in columns), *typed]
-            fields = [batch.schema.field(name) for name in columns]
-            fields += [pa.field(DATA, self.shape.arrow), pa.field(DATA_ERROR, pa.string())]
-            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+            fields = pa.schema([batch.schema.field(name) for name in columns])
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.added_to(fields))

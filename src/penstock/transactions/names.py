@@ -76,8 +76,8 @@ class CommitName:
     applied: frozenset[int] = frozenset()
     participants: tuple[Participant, ...] = ()
     letters: set[int] = field(default_factory=set)
-    # Whether the client of the last commit was not told of it yet. Not recorded: after a restart it asks again.
-    is_unanswered: bool = False
+    # What the last commit lists, until its client was told of it. Not recorded: after a restart that client asks again.
+    unanswered: frozenset[str] | None = None
 
     @property
     def is_applied(self) -> bool:

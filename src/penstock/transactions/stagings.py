@@ -97,6 +97,11 @@ class Stagings:
         self.live = BitMap64()
         self.bytes = 0
         self.covered = 0
+        self.count_from_here()
+
+    def count_from_here(self) -> None:
+        """Count anew how many messages were published, and how many were dropped."""
+        self.published_count = self.dropped_count = 0
 
     def is_over(self, key: TransactionKey) -> bool:
         """Whether this transaction ended here; a later one of its producer says so, too."""
@@ -135,11 +140,18 @@ class Stagings:
         self.ended.move_to_end(record.producer_id)
         if len(self.ended) > _ENDED_MAX:
             self.ended.popitem(last=False)
-        self._remove(TransactionKey(record.producer_id, record.number))
+        key = TransactionKey(record.producer_id, record.number)
+        self._remove(key, is_published=record.is_commit)
 
-    def _remove(self, key: TransactionKey) -> None:
+    def _remove(self, key: TransactionKey, *, is_published: bool) -> None:
         over = self.open.pop(key, None)
-        for staging in () if over is None else over.stagings.values():
+        if over is None:
+            return
+        if is_published:
+            self.published_count += over.message_count
+        else:
+            self.dropped_count += over.message_count
+        for staging in over.stagings.values():
             self.live.remove_range(staging.offset, staging.offset + staging.message_count)
             self.bytes -= staging.length
 
@@ -151,9 +163,10 @@ class Stagings:
             self.names_ended.move_to_end(record.name_id)
             if len(self.names_ended) > _ENDED_MAX:
                 self.names_ended.popitem(last=False)
-        for staging_id in (*record.published, *record.dropped):
-            self._remove(TransactionKey(staging_id, NAMED_NUMBER))
-            self._named_over[staging_id] = None
+        for some, is_published in ((record.published, True), (record.dropped, False)):
+            for staging_id in some:
+                self._remove(TransactionKey(staging_id, NAMED_NUMBER), is_published=is_published)
+                self._named_over[staging_id] = None
         while len(self._named_over) > _NAMED_ENDED_MAX:
             self._named_over.popitem(last=False)
 

@@ -31,7 +31,11 @@ def publish(client: Client, topic: str, count: int, *, partition=None, first=0, 
 
 def archived(lake: Path, url: str, *topics: str, spread=here, **options) -> Archive:
     """Everything that is there goes into a lake."""
-    more = {name: options.pop(name) for name in ("table", "split", "publish") if name in options}
+    more = {
+        name: options.pop(name)
+        for name in ("table", "split", "columns", "publish")
+        if name in options
+    }
     with Lake(lake, **more) as opened:
         retries = options.pop("retries", 1)
         options = ArchiveOptions(topics=topics, **options)

@@ -91,6 +91,15 @@ sinks: [{lake: /lake, from: clean}]
     assert query.sources == {"t": TopicSource(topic="t")}
 
 
+def test_a_subject_types_the_values_of_one_topic():
+    one = "{name: a, sources: {t: {topic: t}}, sinks: [{lake: /lake, from: t, subject: t-value}]}"
+    (sink,) = read(one).sinks
+    assert isinstance(sink, LakeSink)
+    assert sink.subject == "t-value"
+    two = "{name: a, sources: {t: {topic: t}, u: {topic: u}}, sinks: [{lake: /l, from: [t, u], subject: s}]}"
+    assert any("subject" in found for found in problems(two))
+
+
 def test_every_problem_is_reported_at_once_with_the_nearest_name():
     found = problems(
         """

@@ -36,7 +36,6 @@ from ...transactions.names import (
 )
 from ...transactions.stagings import NAMED_NUMBER
 from ..partition import Now, Partition, publishing
-from ..partition.backlog import require_room
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
 from ..validation import require_valid
@@ -101,7 +100,7 @@ def stage(node: "Node", command: StageNamed, now: Now) -> Sequence[Staged]:
         columns = columns_of([messages[one] for one in indexes])
         marks = _marks(staging_id, sequence)
         encoded = publishing.encode_for(partition, columns, now, marks=marks)
-        _require_room(partition, encoded)
+        node.staging_quota.require_room(partition, encoded)
         batches.append((partition, indexes, encoded))
     node.commits.enrol(staging_id, [partition for partition, _, _ in batches], now)
     found: dict[int, Staged] = {}
@@ -119,14 +118,6 @@ def _marks(staging_id: int, sequence: int) -> Marks:
 def _next_sequence(partition: Partition, staging_id: int) -> int:
     known = partition.machine.staging_producers.by_id.get(staging_id)
     return 0 if known is None else known.next_sequence
-
-
-def _require_room(partition: Partition, encoded: Encoded) -> None:
-    head = encoded.head
-    # A repeat adds nothing. A gap is refused here, before the staging knows of the partition.
-    is_new = partition.machine.staging_producers.repeat_of(head) is None
-    if is_new and partition.has_backlog_limit:
-        require_room(partition, head.message_count, head.length)
 
 
 def _stage(partition: Partition, encoded: Encoded, now: Now) -> Staged:
@@ -160,7 +151,7 @@ def stage_batch(node: "Node", command: StageNamedBatch, now: Now) -> Staged:
         producer_id=staging_id, producer_epoch=_EPOCH, first_sequence=command.sequence
     )
     numbered = Encoded(head, encoded.body, has_idempotency_keys=False)
-    _require_room(partition, numbered)
+    node.staging_quota.require_room(partition, numbered)
     node.commits.enrol(staging_id, (partition,), now)
     return _stage(partition, numbered, now)
 
@@ -189,9 +180,11 @@ def commit(node: "Node", command: CommitStagings, now: Now) -> NamedCommit:
             return NamedCommit(name.name, sequence, name.sequence, False, False, ())
     is_last = sequence == name.sequence
     is_complete = not is_last or name.is_applied
-    is_repeat = not (is_last and name.is_unanswered)
-    if is_complete and is_last:
-        name.is_unanswered = False
+    # A step of the commit that published these; another list for the same sequence publishes nothing.
+    said = frozenset(one.staging for one in command.stagings)
+    is_repeat = not is_last or name.unanswered != said
+    if is_complete and not is_repeat:
+        name.unanswered = None
     places = tuple(_places(node, name)) if is_last else ()
     return NamedCommit(name.name, sequence, name.sequence, is_repeat, is_complete, places)
 

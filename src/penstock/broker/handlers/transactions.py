@@ -37,7 +37,6 @@ from ...transactions.coordinator import NAME_LENGTH_MAX, Producer
 from ...transactions.stagings import TransactionKey
 from ...transactions.states import TransactionState
 from ..partition import Now, Partition, publishing
-from ..partition.backlog import require_room
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
 from ..partition.record_batches import checked_records
@@ -111,7 +110,7 @@ def stage(node: "Node", command: Stage, now: Now) -> Sequence[Staged]:
         )
         columns = columns_of([messages[one] for one in indexes])
         encoded = publishing.encode_for(partition, columns, now, marks=marks)
-        _require_room(partition, encoded)
+        node.staging_quota.require_room(partition, encoded)
         batches.append((partition, indexes, encoded))
     partitions = [partition for partition, _, _ in batches]
     producer = node.transactions.enrol(command.producer_id, command.epoch, partitions, now)
@@ -126,14 +125,6 @@ def stage(node: "Node", command: Stage, now: Now) -> Sequence[Staged]:
 def _next_sequence(partition: Partition, command: Stage) -> int:
     known = partition.machine.staging_producers.by_id.get(command.producer_id)
     return known.next_sequence if known is not None and known.epoch == command.epoch else 0
-
-
-def _require_room(partition: Partition, encoded: Encoded) -> None:
-    head = encoded.head
-    # A repeat adds nothing. A gap is refused here, before the transaction knows of the partition.
-    is_new = partition.machine.staging_producers.repeat_of(head) is None
-    if is_new and partition.has_backlog_limit:
-        require_room(partition, head.message_count, head.length)
 
 
 def _stage(partition: Partition, encoded: Encoded, producer: Producer, now: Now) -> Staged:
@@ -158,7 +149,7 @@ def stage_batch(node: "Node", command: StageBatch, now: Now) -> Staged:
         require_valid(node, PublishBatch(command.topic, command.partition, command.batch))
     node.guard.admit_bytes(head.length, now)
     encoded = _with_time_to_live(partition, encoded, node.limits, now)
-    _require_room(partition, encoded)
+    node.staging_quota.require_room(partition, encoded)
     producer = node.transactions.enrol(head.producer_id, head.producer_epoch, (partition,), now)
     return _stage(partition, encoded, producer, now)
 
@@ -192,7 +183,7 @@ def stage_records(node: "Node", command: StageRecords, now: Now) -> Staged:
         require_valid(node, records)
     node.guard.admit_bytes(head.length, now)
     encoded = _with_time_to_live(partition, batch.encoded, node.limits, now)
-    _require_room(partition, encoded)
+    node.staging_quota.require_room(partition, encoded)
     return _stage(partition, encoded, producer, now)
 
 

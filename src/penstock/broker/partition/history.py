@@ -20,6 +20,7 @@ from ...delivery.records import (
     Acked,
     AckedLate,
     Buried,
+    Claimed,
     Committed,
     Expired,
     Extended,
@@ -129,12 +130,13 @@ class History:
 
     def save(self) -> None:
         """Write the index of the active segment, so that a restart need not build it."""
-        if (
-            self._active is not None
-            and self._active.base_offset == self._log.segments[-1].base_offset
-        ):
-            self._fold(self._active)
-            self._save(self._active)
+        if self._active is None:
+            return
+        active = self._active
+        if active.base_offset != self._log.segments[-1].base_offset:
+            active = self._next_segment()
+        self._fold(active)
+        self._save(active)
 
     def _save(self, index: SegmentIndex) -> None:
         path = segment_path(self._log.directory, index.base_offset, JOURNEY_INDEX)
@@ -156,6 +158,16 @@ class History:
             return None
         saved = read_index(content, base_offset, seed=self._log.seed)
         return None if saved is None or saved.covered > end else saved
+
+    def unusable(self) -> list[str]:
+        """Files of indexes that are damaged, stale, or missing beside a full segment; a look-up makes each again."""
+        found = []
+        for number, segment in enumerate(self._log.segments):
+            path = segment_path(self._log.directory, segment.base_offset, JOURNEY_INDEX)
+            is_expected = number + 1 < len(self._log.segments) or self._log.disk.exists(path)
+            if is_expected and self._saved(segment.base_offset, self._log.end_of(number)) is None:
+                found.append(path)
+        return found
 
     def about(self, *keys: int) -> Iterator[Entry | Gap]:
         """The records that speak of one of these keys, in their order, and what could not be read in between."""
@@ -324,7 +336,10 @@ def _add_stagings_ended(record: StagingsEnded, keys: BitMap64) -> None:
 
 _ADD: dict[type, Callable[[Any, BitMap64], None]] = {
     **dict.fromkeys(
-        (Leased, Acked, Retried, Released, Extended, Expired, Reopened, Absent, Moved, AckedLate),
+        (
+            *(Leased, Acked, Retried, Released, Extended, Expired, Reopened, Absent, Moved),
+            *(AckedLate, Claimed),
+        ),
         _add_runs,
     ),
     Buried: _add_buried,

@@ -12,6 +12,7 @@ from ...delivery.records import (
     AckedLate,
     Buried,
     Cause,
+    Claimed,
     Committed,
     Expired,
     Extended,
@@ -75,6 +76,16 @@ def _acked(entry: Entry, _offset: int) -> Iterator[Event]:
     record = entry.record
     assert isinstance(record, Acked)
     yield Event(entry.at_ns, EventType.ACKED, lease=record.lease)
+
+
+def _claimed(entry: Entry, _offset: int) -> Iterator[Event]:
+    record = entry.record
+    assert isinstance(record, Claimed)
+    answer: dict[str, str | int | bool] = {
+        "transaction_id": f"{record.producer_id}-{record.number}",
+        "answer": record.answer.name.lower(),
+    }
+    yield Event(entry.at_ns, EventType.CLAIMED, lease=record.lease, attributes=answer)
 
 
 def _acked_late(entry: Entry, _offset: int) -> Iterator[Event]:
@@ -223,6 +234,7 @@ def _stagings_ended(entry: Entry, _offset: int) -> Iterator[Event]:
 _TELL: dict[type, Callable[[Entry, int], Iterator[Event]]] = {
     Leased: _leased,
     Acked: _acked,
+    Claimed: _claimed,
     AckedLate: _acked_late,
     Retried: _retried,
     Released: _released,

@@ -127,6 +127,7 @@ class PartitionMachine:
         """After a replay: what came before the start is not what comes now."""
         # By lane, on the clock that stamps batches.
         self.enqueued = [Rate() for _ in range(LANES)]
+        self.stagings.count_from_here()
 
     def begin_leases(self, entropy: Entropy) -> None:
         """After a start: number leases above all that an earlier run can have used."""

@@ -40,6 +40,8 @@ class Opening:
     staging: Recovery | None = None
     # Where the delay log ends, if messages or state speak of delayed messages beyond; below zero if not.
     delays_lost_from: int = -1
+    # Indexes of the history that were missing, damaged or stale.
+    journeys_unusable: Sequence[str] = ()
 
 
 def open_partition(
@@ -94,7 +96,8 @@ def open_partition(
         replayed, delays_lost_from = _recover(partition, ends.snapshot, now)
         opened.pop_all()
     side_logs = delayed.recovery, staging.recovery
-    return partition, Opening(found, state_found, replayed, *side_logs, delays_lost_from)
+    unusable = partition.history.unusable()
+    return partition, Opening(found, state_found, replayed, *side_logs, delays_lost_from, unusable)
 
 
 def _needed_from(disk: Disk, directory: str) -> int:

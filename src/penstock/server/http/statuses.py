@@ -48,6 +48,7 @@ STATUS_OF: Mapping[type[PenstockError], int] = MappingProxyType(
         errors.SchemaViolation: 422,
         errors.SchemasReadOnly: 422,
         errors.BacklogFull: 429,
+        errors.OverStagingQuota: 429,
         errors.TooManyRequests: 429,
         errors.Unavailable: 503,
         errors.NoSpace: 507,

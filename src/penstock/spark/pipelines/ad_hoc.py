@@ -45,8 +45,11 @@ def archive_pipeline(
     group: str = "",
     hold_retention: bool = False,
     skip_damage: bool = False,
+    subject: str = "",
 ) -> Pipeline:
     names = list(dict.fromkeys(check_name(one, "topic") for one in topics))
+    if subject and len(names) > 1:
+        raise Refused("values are typed for a lake of one topic: --subject goes with one")
     if group:
         check_name(group, "group")
     if name:
@@ -60,6 +63,7 @@ def archive_pipeline(
         group=group,
         hold_retention=hold_retention,
         on_damage=OnDamage.SKIP if skip_damage else OnDamage.FAIL,
+        subject=subject,
     )
     sources: dict[str, Source] = {
         one: TopicSource(topic=one, start=TopicStart(start)) for one in names

@@ -189,12 +189,14 @@ class Archive:
 
     def carry_out(self, planned: CommitPlan) -> Manifest:
         """Run the tasks, then commit what they wrote. Returns the manifest."""
+        columns = self.lake.identity.columns
         staging = Staging(
             root=str(self.lake.root),
             commit=self.lake.next_commit,
             attempt=token_hex(4),
             split=self.lake.identity.split,
             compression=self.options.compression,
+            schema_id=None if columns is None else columns.schema_id,
         )
         answers = self.run_tasks(ArchiveTask(self.remote, staging), planned.tasks)
         done = [msgspec.json.decode(one, type=RangeResult) for one in answers]

@@ -61,13 +61,21 @@ class Split(Enum):
     HOUR = "hour"
 
 
-class LakeIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a lake is. Table and split cannot be changed later: the files would not fit."""
+class LakeColumns(msgspec.Struct, frozen=True):
+    """The schema by which the values of a lake are columns too, `data` and `data_error`: a version of a subject."""
+
+    subject: str
+    schema_id: int
+
+
+class LakeIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a lake is. Table, split and columns cannot be changed later: the files would not fit."""
 
     format: int
     lake: str
     table: TableFormat
     split: Split
+    columns: LakeColumns | None = None
 
 
 def sync_folder(folder: Path) -> None:
@@ -149,9 +157,13 @@ class Lake(LakeReader):
         *,
         table: TableFormat | None = None,
         split: Split | None = None,
+        columns: LakeColumns | None = None,
         publish: Callable[["Lake", Manifest], None] | None = None,
     ) -> None:
-        """`table` and `split` are for a new lake. Refused: an old one has others. AlreadyOpen: it has a writer."""
+        """`table`, `split` and `columns` are for a new lake. AlreadyOpen: it has a writer.
+
+        Refused: an old one has others. It keeps the version of its subject, whatever the latest is by now.
+        """
         for folder in (COMMITS, STAGING):
             (root / folder).mkdir(parents=True, exist_ok=True)
         directory = os.open(root / FOLDER, os.O_RDONLY | os.O_DIRECTORY)
@@ -160,7 +172,7 @@ class Lake(LakeReader):
         finally:
             os.close(directory)
         try:
-            _identify(root, table, split)
+            _identify(root, table, split, columns)
             super().__init__(root)
             self._publish_more = publish
             self._open()
@@ -270,7 +282,9 @@ class Lake(LakeReader):
         return count
 
 
-def _identify(root: Path, table: TableFormat | None, split: Split | None) -> None:
+def _identify(
+    root: Path, table: TableFormat | None, split: Split | None, columns: LakeColumns | None
+) -> None:
     path = root / _IDENTITY
     if not path.exists():
         if any((root / COMMITS).glob("*.json")):
@@ -280,6 +294,7 @@ def _identify(root: Path, table: TableFormat | None, split: Split | None) -> Non
             lake=token_hex(8),
             table=table or TableFormat.PARQUET,
             split=split or Split.DAY,
+            columns=columns,
         )
         write_new(path, msgspec.json.encode(identity))
         for folder in (root, root.parent):
@@ -290,6 +305,10 @@ def _identify(root: Path, table: TableFormat | None, split: Split | None) -> Non
         found = getattr(known, name)
         if asked is not None and asked is not found:
             raise Refused(f"{root} has {name} {found.value}, not {asked.value}; use another lake")
+    subject = "" if known.columns is None else known.columns.subject
+    if columns is not None and columns.subject != subject:
+        what = f"columns of {subject}" if subject else "no columns of a schema"
+        raise Refused(f"{root} has {what}, not of {columns.subject}; use another lake")
 
 
 def _with_parents(folders: Iterable[Path], root: Path) -> list[Path]:

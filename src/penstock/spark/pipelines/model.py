@@ -89,7 +89,10 @@ class PythonTransform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeSink:
-    """A lake. `group` publishes the progress in the broker; `hold_retention` has the topics wait for it."""
+    """A lake. `group` publishes the progress in the broker; `hold_retention` has the topics wait for it.
+
+    `subject`: the values of a new lake are typed columns, too, by the latest version of this subject.
+    """
 
     lake: str
     inputs: tuple[str, ...]
@@ -99,6 +102,7 @@ class LakeSink:
     group: str = ""
     hold_retention: bool = False
     on_damage: OnDamage = OnDamage.FAIL
+    subject: str = ""
     max_messages_per_commit: int = 2_000_000
     max_messages_per_file: int = 500_000
 

@@ -313,10 +313,16 @@ class _Links:
             named = [self.sources.get(one) for one in sink.inputs]
             if not all(isinstance(one, FilesSource) for one in named):
                 self.parser.problem(f"{where}: a topic is loaded from sources that are files")
+        elif isinstance(sink, LakeSink) and sink.subject and not self._is_one_topic(sink):
+            self.parser.problem(f"{where}.subject: values are typed for a lake of one topic")
         elif isinstance(sink, LakeSink) and len(sink.inputs) > 1:
             named = [self.sources.get(one) for one in sink.inputs]
             if not all(isinstance(one, TopicSource) for one in named):
                 self.parser.problem(f"{where}.from: a lake takes topics, or one transform")
+
+    def _is_one_topic(self, sink: LakeSink) -> bool:
+        found = [self.sources.get(one) for one in sink.inputs]
+        return len(found) == 1 and isinstance(found[0], TopicSource)
 
     def _together(self) -> None:
         """A pipeline has one lake or topic, or several sinks that print or draw."""

@@ -12,9 +12,10 @@ import pyarrow as pa
 from ...codec.arrow import int64s_of
 from ...errors import DamagedBatch, PenstockError, Refused
 from ...model import TopicPartition
+from ..typed import TypedValues
 from .manifest import GAPS_LISTED_MAX, Gap, LakeFile, Span
 from .remote import Remote
-from .rows import gaps_in, lake_rows
+from .rows import SCHEMA, gaps_in, lake_rows
 from .task_files import Staging, TaskFiles
 
 if TYPE_CHECKING:
@@ -138,14 +139,21 @@ class _RangeProgress:
 
 def archive_range(task: RangeTask, remote: Remote, staging: Staging) -> RangeResult:
     """Read a range and write it into staging. Returns its span and files."""
-    reading, files = _RangeProgress(task), TaskFiles(staging, task.name)
+    reading = _RangeProgress(task)
     with remote.connect() as client:
+        values, schema = None, SCHEMA
+        if staging.schema_id is not None:
+            values = TypedValues.of_id(client, staging.schema_id)
+            schema = values.added_to(SCHEMA)
+        files = TaskFiles(staging, task.name, schema)
         while reading.next < task.end:
-            _step(client, reading, files)
+            _step(client, reading, files, values)
     return RangeResult(reading.span(), files.close())
 
 
-def _step(client: "Client", reading: _RangeProgress, files: TaskFiles) -> None:
+def _step(
+    client: "Client", reading: _RangeProgress, files: TaskFiles, values: TypedValues | None
+) -> None:
     task, at = reading.task, reading.next
     try:
         fetched = client.fetch(task.topic, task.partition, offset=at, max_bytes=FETCH_BYTES)
@@ -163,7 +171,9 @@ def _step(client: "Client", reading: _RangeProgress, files: TaskFiles) -> None:
         below = int(np.searchsorted(int64s_of(found.column("offset")), task.end))
         part = found.slice(0, below)
         reading.saw(int64s_of(part.column("offset")))
-        files.add(lake_rows(part, task.partition))
+        rows = [lake_rows(part, task.partition)]
+        for one in rows if values is None else values.added(rows, SCHEMA.names):
+            files.add(one)
     # Compaction may have removed all messages up to the next offset.
     reading.missed(reading.next, fetched.next_offset, COMPACTED if task.is_compacted else MISSING)
     if reading.next <= at:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import Refused
 from .archive import Archive, ArchiveOptions, Stop
-from .lake import Lake, TableFormat
+from .lake import Lake, LakeColumns, TableFormat
 from .load import Load, LoadOptions
 from .manifest import Manifest
 from .model import (
@@ -84,8 +84,11 @@ def lake_sink(pipeline: Pipeline) -> LakeSink:
     return sink
 
 
-def open_lake(sink: LakeSink) -> Lake:
-    """Returns the lake of a sink with its lock. A lake that exists has its own table format."""
+def open_lake(sink: LakeSink, remote: Remote | None = None) -> Lake:
+    """Returns the lake of a sink with its lock. A lake that exists has its own table format.
+
+    An archive says by `remote` which broker has the schema of a new lake. NotFound: it has no such subject.
+    """
 
     def publish(lake: Lake, manifest: Manifest) -> None:
         if lake.identity.table is TableFormat.DELTA:
@@ -93,7 +96,12 @@ def open_lake(sink: LakeSink) -> Lake:
 
             to_delta(lake, manifest)
 
-    return Lake(Path(sink.lake), table=sink.table, split=sink.split, publish=publish)
+    columns = None
+    if sink.subject and remote is not None:
+        with remote.connect() as client:
+            columns = LakeColumns(sink.subject, client.schema(sink.subject).schema_id)
+    root = Path(sink.lake)
+    return Lake(root, table=sink.table, split=sink.split, columns=columns, publish=publish)
 
 
 def run_archive(
@@ -116,8 +124,9 @@ def run_archive(
         task_messages_max=sink.max_messages_per_file,
         interval_s=pipeline.interval_ms / 1000,
     )
-    with open_lake(sink) as lake:
-        archive = Archive(lake, remote_of(pipeline), SparkTaskRunner(spark), options, tell)
+    remote = remote_of(pipeline)
+    with open_lake(sink, remote) as lake:
+        archive = Archive(lake, remote, SparkTaskRunner(spark), options, tell)
         archive.run_once(stop) if is_once else archive.run(stop)
 
 

@@ -30,6 +30,8 @@ class Staging:
     attempt: str
     split: Split
     compression: str
+    # The schema by which values are columns, too.
+    schema_id: int | None = None
 
     @property
     def folder(self) -> str:
@@ -59,8 +61,10 @@ class _OpenFile:
 class TaskFiles:
     """The files of one partition's offsets, one for each day or hour that its messages fall into."""
 
-    def __init__(self, staging: Staging, partition: TopicPartition) -> None:
-        self._staging, self._partition = staging, partition
+    def __init__(
+        self, staging: Staging, partition: TopicPartition, schema: pa.Schema = SCHEMA
+    ) -> None:
+        self._staging, self._partition, self._schema = staging, partition, schema
         self._open: dict[int, _OpenFile] = {}
         self._done: list[LakeFile] = []
         staging.path("").mkdir(parents=True, exist_ok=True)
@@ -85,7 +89,7 @@ class TaskFiles:
         folders = {"topic": self._partition.topic, **folders_of(number, self._staging.split)}
         name = f"p{self._partition.number:05d}-{first:020d}-{self._staging.commit:08d}.parquet"
         staged = self._staging.path(f"{number}-{name}")
-        return _OpenFile(name, folders, new_writer(staged, SCHEMA, self._staging.compression))
+        return _OpenFile(name, folders, new_writer(staged, self._schema, self._staging.compression))
 
     def _finish(self, number: int) -> None:
         file = self._open.pop(number)
@@ -153,5 +157,5 @@ def _put(file: _OpenFile, part: pa.RecordBatch) -> None:
 
 def _flush(file: _OpenFile) -> None:
     if file.waiting:
-        file.writer.write_table(pa.Table.from_batches(file.waiting, schema=SCHEMA))
+        file.writer.write_table(pa.Table.from_batches(file.waiting))
     file.waiting, file.waiting_rows, file.waiting_bytes = [], 0, 0

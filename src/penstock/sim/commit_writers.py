@@ -1,0 +1,327 @@
+"""Writers of named commits: they stage in several attempts, commit some of them, die, repeat, and come late."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from ..api.commits import CommitStagings, NamedCommit, OpenStaging, StageNamed, StagingRef
+from ..api.transactions import Placed
+from ..errors import CommitInProgress, NotFound, SequenceCommitted, StagingMismatch, Unavailable
+from ..model import Message
+from .client import WorldView
+from .driver import PendingReply, SimDriver
+from .transaction_book import SimTransaction, TransactionFate
+from .transaction_producers import StagedBatch, hold_staged
+from .violation import Checker, Violation
+
+_WRITER = "writer"
+
+
+@dataclass(slots=True, eq=False)
+class CommitAttempt:
+    """A staging of one task. `staging` is empty until the node has answered."""
+
+    transaction: SimTransaction
+    batches_wanted: int
+    staging: str = ""
+    batches: list[StagedBatch] = field(default_factory=list)
+    # The life of the node in which it was opened last.
+    opened_in: int = -1
+
+    @property
+    def is_staged(self) -> bool:
+        is_full = len(self.batches) == self.batches_wanted
+        return is_full and all(one.is_answered for one in self.batches)
+
+    @property
+    def ref(self) -> StagingRef:
+        return StagingRef(self.staging, sum(len(one.messages) for one in self.batches))
+
+
+@dataclass(slots=True, eq=False)
+class SimCommit:
+    """A commit that was sent, as one transaction with all that it publishes."""
+
+    sequence: int
+    stagings: list[StagingRef]
+    transaction: SimTransaction
+    places: tuple[Placed, ...] = ()
+    # Whether the node has told of it to the writer that sent it.
+    is_told: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class CommitWriter:
+    """Commits sequences of one name to all partitions of one topic. `is_stopping`: ends the one that it has begun."""
+
+    name: str
+    topic: str
+    world: WorldView
+    is_stopping: bool = False
+    sequence: int = 0
+    attempts: list[CommitAttempt] = field(default_factory=list)
+    attempts_wanted: int = 1
+    commit: SimCommit | None = None
+    # Commits of this sequence that a former self sent, and did not hear of.
+    doubtful: list[SimCommit] = field(default_factory=list)
+    last: SimCommit | None = None
+    losers: list[CommitAttempt] = field(default_factory=list)
+    committed: int = 0
+    _made: int = 0
+
+    @property
+    def outstanding(self) -> bool:
+        return bool(self.attempts or self.commit or self.doubtful)
+
+    def wake(self) -> None:
+        world = self.world
+        world.wake_later(60 if self.outstanding or self.is_stopping else 300, self)
+        driver = world.driver
+        if driver is None:
+            return
+        chance = world.entropy.random()
+        if self.losers and chance < 0.2:
+            self._act(driver, "stages late", partial(self._stage_late, driver))
+        elif self.last is not None and chance < 0.4:
+            self._act(driver, "commits again", partial(self._commit_again, driver, self.last))
+        if world.driver is not driver:
+            return
+        if self.commit is not None:
+            self._act(driver, "commits", partial(self._commit, driver, self.commit))
+        elif not self.is_stopping or self.outstanding:
+            self._go_on(driver)
+
+    def _act(self, driver: SimDriver, what: str, call: partial[None]) -> None:
+        if self.world.driver is driver:
+            self.world.act(self.world.new_event(f"{self.name} {what}"), call)
+
+    def _go_on(self, driver: SimDriver) -> None:
+        """Open the next staging, send what has no answer, or commit when all is answered."""
+        entropy, life = self.world.entropy, self.world.life
+        if not self.attempts:
+            self.attempts_wanted = entropy.choice((1, 2, 3))
+        for one in self.attempts:
+            if not one.staging:
+                if one.opened_in != life:
+                    self._act(driver, "opens", partial(self._open, driver, one))
+                return
+            if not one.is_staged:
+                self._stage_next(driver, one)
+                return
+        if len(self.attempts) < self.attempts_wanted:
+            self._made += 1
+            attempt = CommitAttempt(
+                SimTransaction(f"{self.name}/{self.sequence}/{self._made}"),
+                entropy.choice((1, 1, 2, 3)),
+            )
+            self.world.books.transactions.begin(attempt.transaction)
+            self.attempts.append(attempt)
+            return
+        if entropy.random() < 0.1:
+            self._die()
+            return
+        self._choose()
+
+    def _open(self, driver: SimDriver, attempt: CommitAttempt) -> None:
+        try:
+            staging = driver.execute(OpenStaging(self.name, self.sequence, _WRITER))
+        except Unavailable as error:
+            self.world.note(f"refused: {error.code}")
+            return
+        except SequenceCommitted as error:
+            self._require(bool(self.doubtful), f"refused, and nothing was committed: {error}")
+            # A former self has committed it, or a disk has lied.
+            self._give_up(self.attempts)
+            self.attempts = []
+            self.commit = self._new_commit([])
+            return
+        attempt.opened_in = life = self.world.life
+        self.world.books.follow(driver.node, self.world.event)
+
+        def replied() -> None:
+            if self.world.life == life:
+                attempt.staging = staging
+
+        home = driver.node.commits.home(self.name)
+        driver.hold(home, PendingReply(0, home.journal.log.end_offset, replied))
+
+    def _stage_next(self, driver: SimDriver, attempt: CommitAttempt) -> None:
+        entropy, life = self.world.entropy, self.world.life
+        waiting = [one for one in attempt.batches if not one.is_answered]
+        if waiting:
+            if waiting[0].sent_in != life or entropy.random() < 0.3:
+                for batch in waiting:
+                    self._act(driver, "stages", partial(self._stage, driver, attempt, batch))
+            return
+        partition = entropy.randrange(len(driver.node.topic(self.topic).partitions))
+        before = [one for one in attempt.batches if one.partition == partition]
+        sequence = sum(len(one.messages) for one in before)
+        first = sum(len(one.messages) for one in attempt.batches)
+        stem = attempt.transaction.name.encode()
+        messages = [
+            Message(b"%s %d " % (stem, first + one) + b"x" * entropy.randrange(150))
+            for one in range(entropy.randint(1, 3))
+        ]
+        batch = StagedBatch(partition, sequence, messages)
+        attempt.batches.append(batch)
+        self.world.books.transactions.stage(attempt.transaction, partition, messages)
+        self._act(driver, "stages", partial(self._stage, driver, attempt, batch))
+
+    def _stage(self, driver: SimDriver, attempt: CommitAttempt, batch: StagedBatch) -> None:
+        command = StageNamed(
+            attempt.staging, self.topic, batch.messages, batch.partition, batch.sequence
+        )
+        try:
+            driver.execute(command)
+        except Unavailable as error:
+            batch.sent_in = -1
+            self.world.note(f"refused: {error.code}")
+            return
+        except NotFound as error:
+            self._require(False, f"a staging is gone: {error}")
+            self._begin_again()
+            return
+        home = driver.node.commits.home(self.name)
+        hold_staged(
+            self.world, driver, batch, home, driver.node.partition(self.topic, batch.partition)
+        )
+
+    # The commit.
+
+    def _choose(self) -> None:
+        """Commit some of the attempts; the others are losers."""
+        entropy = self.world.entropy
+        count = entropy.randint(1, len(self.attempts))
+        chosen = entropy.sample(self.attempts, count)
+        self.losers = [one for one in self.attempts if one not in chosen]
+        self.attempts = []
+        self.commit = self._new_commit(chosen)
+
+    def _new_commit(self, chosen: list[CommitAttempt]) -> SimCommit:
+        """As one transaction, to which all messages of the attempts belong from now on."""
+        books = self.world.books.transactions
+        self._made += 1
+        transaction = SimTransaction(f"{self.name}/{self.sequence}/commit {self._made}")
+        transaction.is_commit_asked = True
+        books.begin(transaction)
+        for attempt in chosen:
+            for partition, messages in attempt.transaction.messages.items():
+                books.stage(transaction, partition, messages)
+            attempt.transaction.messages = {}
+        return SimCommit(self.sequence, [one.ref for one in chosen], transaction)
+
+    def _commit(self, driver: SimDriver, commit: SimCommit) -> None:
+        try:
+            done = self._sent(driver, commit)
+        except (Unavailable, CommitInProgress) as error:
+            self.world.note(f"refused: {error.code}")
+            return
+        except (NotFound, StagingMismatch) as error:
+            self._require(False, f"a commit of what was answered is refused: {error}")
+            self._begin_again()
+            return
+        self.world.books.follow(driver.node, self.world.event)
+        self.world.notice("intent")
+        if not done.is_complete:
+            if self.world.entropy.random() < 0.03:
+                self._die()
+            return
+        self._require(done.last_sequence == commit.sequence, f"{commit.sequence} is not {done}")
+        self._require(done.is_repeat or not commit.is_told, f"{done} is told twice")
+        commit.is_told = True
+        self._settle(commit, done)
+        if self.world.entropy.random() < 0.15:
+            return  # The reply is lost, so the writer asks again.
+        self._finish()
+
+    def _sent(self, driver: SimDriver, commit: SimCommit) -> NamedCommit:
+        return driver.execute(CommitStagings(self.name, commit.sequence, _WRITER, commit.stagings))
+
+    def _settle(self, commit: SimCommit, done: NamedCommit) -> None:
+        """Violation: the answer does not say where the messages are, or messages of two commits are there."""
+        books = self.world.books
+        if books.is_forgiving:
+            return
+        mine = [*self.doubtful, commit]
+        if not done.is_repeat:
+            winner = commit
+        else:
+            # One of its former selves may have been it.
+            there = [one for one in mine if books.transactions.is_there(one.transaction)]
+            self._require(len(there) <= 1, "two commits of one sequence were published")
+            winner = there[0] if there else commit
+        for one in mine:
+            if one is winner:
+                books.transactions.committed(one.transaction, done.places)
+                one.places = done.places
+            else:
+                books.transactions.ended(one.transaction, TransactionFate.ABORTED)
+        self.doubtful, self.commit = [], winner
+
+    def _finish(self) -> None:
+        self._give_up(self.losers)
+        self.last, self.commit, self.doubtful = self.commit, None, []
+        self.committed += 1
+        self.sequence += self.world.entropy.choice((1, 1, 1, 4))
+
+    def _give_up(self, attempts: list[CommitAttempt]) -> None:
+        if not self.world.books.is_forgiving:
+            for one in attempts:
+                self.world.books.transactions.ended(one.transaction, TransactionFate.ABORTED)
+
+    def _die(self) -> None:
+        """Forget the stagings, and what became of a commit, and begin the sequence anew."""
+        self.world.note(f"{self.name} dies")
+        self._give_up(self.attempts)
+        self._give_up(self.losers)
+        self.attempts, self.losers = [], []
+        if self.commit is not None:
+            self.doubtful.append(self.commit)
+            self.commit = None
+
+    def _begin_again(self) -> None:
+        """After a disk that lied: nothing is known of what was staged."""
+        self.attempts, self.losers, self.doubtful = [], [], []
+        self.commit = self.last = None
+
+    # What must not happen.
+
+    def _commit_again(self, driver: SimDriver, commit: SimCommit) -> None:
+        """Violation: a commit that was answered is not known any more."""
+        if self.commit is not None or self.doubtful:
+            return  # The name may have a later one.
+        try:
+            done = self._sent(driver, commit)
+        except Unavailable:
+            return
+        except (NotFound, StagingMismatch, CommitInProgress) as error:
+            self._require(False, f"{commit.sequence} is forgotten: {error}")
+            self.last = None
+            return
+        self.world.books.follow(driver.node, self.world.event)
+        is_repeat = done.is_repeat or not commit.is_told
+        commit.is_told = True
+        is_known = is_repeat and done.is_complete and done.places == commit.places
+        self._require(is_known, f"{commit.sequence} is answered {done}, and was {commit.places}")
+
+    def _stage_late(self, driver: SimDriver) -> None:
+        """Violation: a loser may stage after the commit, or a new attempt for its sequence may."""
+        late = self.losers.pop()
+        if self.commit is not None or self.last is None or not late.staging:
+            return
+        command = StageNamed(late.staging, self.topic, [Message(b"late of %s" % _text(late))])
+        with suppress(NotFound, Unavailable):
+            driver.execute(command)
+            self._require(False, f"{command} was not refused")
+        again = OpenStaging(self.name, self.last.sequence, _WRITER)
+        with suppress(SequenceCommitted, Unavailable):
+            driver.execute(again)
+            self._require(False, f"{again} was not refused")
+
+    def _require(self, is_so: bool, story: str) -> None:
+        if not is_so and not self.world.books.is_forgiving:
+            raise Violation(Checker.NAMED_COMMIT, f"{self.name}: {story}")
+
+
+def _text(attempt: CommitAttempt) -> bytes:
+    return attempt.transaction.name.encode()
