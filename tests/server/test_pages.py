@@ -39,6 +39,7 @@ async def test_every_route_that_changes_something_refuses_pages_of_other_sites(t
             target = target.replace("{partition}", "0").replace("{key_id}", "nobody")
             target = target.replace("{offset}", "0").replace("{pipeline}", "p")
             target = target.replace("{query}", "q").replace("{producer_id}", "1")
+            target = target.replace("{schedule}", "s").replace("{commit}", "c")
             reply = await broker.call(route.method, target, headers=PAGE)
             is_reading = route.method == "GET" and route.action.value.startswith(("see", "read"))
             assert (reply.status == 403) == (not is_reading), target
