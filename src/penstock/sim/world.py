@@ -143,7 +143,6 @@ class World:
             DelayProducer(f"later-{number}", TOPIC, self)
             for number in range(self.parameters.delay_producers)
         ]
-
         self.schedule_owners = [
             ScheduleOwner(f"owner-{number}", TOPIC, self, Random(f"owner {seed} {number}"))  # noqa: S311  # As above.
             for number in range(self.parameters.schedule_owners)
