@@ -14,7 +14,7 @@ import click
 
 from .arguments import span
 from .consume import start_of
-from .remote import BrokerOptions, connected, remote_options
+from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
     from ..client.worker import WorkerOptions
@@ -46,8 +46,22 @@ class WorkerCommand(click.Command):
 
 @click.command(cls=WorkerCommand, epilog=EPILOG)
 @click.argument("target", metavar="MODULE:FUNCTION")
-@click.option("--topic", "-t", "topics", multiple=True, required=True, help="May be given again.")
-@click.option("--group", "-g", required=True, help="Work as a member of this group.")
+@click.option(
+    "--topic",
+    "-t",
+    "topics",
+    shell_complete=complete_topic,
+    multiple=True,
+    required=True,
+    help="May be given again.",
+)
+@click.option(
+    "--group",
+    "-g",
+    shell_complete=complete_group,
+    required=True,
+    help="Work as a member of this group.",
+)
 @click.option("--concurrency", "-c", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option(
     "--retries", type=click.IntRange(min=0), help="Give up after so many; or the topic's."
