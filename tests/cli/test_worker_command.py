@@ -99,7 +99,9 @@ def test_failures_are_told_with_their_traceback_and_end_as_dead_letters(app, cli
     assert process.returncode == Exit.OK
     assert 'app.py", line' in err
     assert "ValueError: cannot pack this" in err
-    found = islice(client.read("worker-fails.dlq", follow=True), 2)  # They come a moment later.
+    while "worker-fails.dlq" not in client.topics():
+        pass  # The letters come a moment later.
+    found = islice(client.read("worker-fails.dlq", follow=True), 2)
     assert sorted(message.value for _, message in found) == [b"bad", b"never"]
 
 
