@@ -68,7 +68,12 @@ OPTIONS = (
     Option("maxOffsetsPerTrigger", UsedBy.STREAM, "", "at most so many messages in a micro-batch"),
     Option("minPartitions", UsedBy.BOTH, "", "split into at least so many tasks"),
     Option("includeHeaders", UsedBy.BOTH, "false", "add the column `headers`"),
-    Option("columns", UsedBy.BOTH, "all but headers", "only these columns, separated by commas"),
+    Option(
+        "columns",
+        UsedBy.BOTH,
+        "all but headers and dead_letter",
+        "only these columns, separated by commas",
+    ),
     Option(
         "schema",
         UsedBy.BOTH,
