@@ -89,6 +89,8 @@ def test_topics_are_not_overwritten():
     source = PenstockSource({"topic": "orders"})
     with pytest.raises(Refused, match="cannot be overwritten"):
         source.writer(schema("value string"), overwrite=True)
+    with pytest.raises(Refused, match="output mode complete is not for it"):
+        source.streamWriter(schema("value string"), overwrite=True)
 
 
 def rows_of_table(heading: str) -> list[list[str]]:

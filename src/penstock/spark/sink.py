@@ -12,7 +12,11 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
 from ..client.stagings import CommitKey, StagingHandle
 from ..errors import CommitNameTaken, PenstockError, Refused, SequenceCommitted
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOG = logging.getLogger("penstock.spark")
+# Spark sets them for the tasks of a micro-batch; a sink is told of neither in another way.
+_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,31 @@ class BatchWriter(DataSourceArrowWriter):
         commit_tasks(self.asked, self.key, messages, is_one_off=self.asked.sink_id is None)
 
     def abort(self, messages: Messages) -> None:
+        drop_tasks(self.asked, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Made anew for every micro-batch, where it is planned and where it is committed; `write` runs on the executors."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.asked = options
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        context = TaskContext.get()
+        query = context and context.getLocalProperty(_QUERY_ID)
+        batch = context and context.getLocalProperty(_BATCH_ID)
+        if not query or not batch:
+            raise Refused(
+                "Spark does not say which batch of which query this is: it cannot be known again"
+            )
+        return stage_task(self.asked, self.asked.stream_key(query, int(batch)), iterator)
+
+    def commit(self, messages: Messages, batch_id: int) -> None:
+        # Only the tasks were told the query. A batch without tasks has no rows, and nothing to be known by.
+        for done in _done(messages)[:1]:
+            commit_tasks(self.asked, done.key, messages, is_one_off=False)
+
+    def abort(self, messages: Messages, batch_id: int) -> None:
         drop_tasks(self.asked, messages)
 
 

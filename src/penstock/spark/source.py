@@ -6,6 +6,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
@@ -16,14 +17,14 @@ from .columns import ddl
 from .filters import FilteredBatchReader
 from .option_reader import UsedBy
 from .options import SourceOptions, asks_registry, parse_columns, parse_options
-from .sink import BatchWriter
+from .sink import BatchWriter, StreamWriter
 from .sink_columns import check_sink_columns
 from .sink_options import SinkOptions, parse_sink_options
 from .stream import StreamReader
 
 
 class PenstockSource(DataSource):
-    """Reads topics as tables and as streams, and writes tables into topics."""
+    """Reads topics as tables and as streams, and writes both into topics."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,6 +58,13 @@ class PenstockSource(DataSource):
             with options.connect() as client:
                 client.topic(options.topic)
         return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if overwrite:
+            raise Refused(
+                "a topic cannot be overwritten: output mode complete is not for it, use append"
+            )
+        return StreamWriter(self._sink_options(schema, UsedBy.STREAM))
 
     def _sink_options(self, schema: StructType, used_by: UsedBy) -> SinkOptions:
         """Returns the options of a query that writes these columns. Refused: an option or a column is wrong."""
