@@ -42,7 +42,7 @@ def test_a_repeat_is_told_with_the_number_of_rows(broker, client, topic, caplog)
     for done in (second, writer.write(rows(b"1", b"2"))):
         caplog.clear()
         writer.commit([done])
-        assert "2 rows were not published again" in caplog.text
+        assert "2 rows are not published again" in caplog.text
     assert values(client, topic) == Counter([1, 2])
 
 
