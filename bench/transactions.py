@@ -84,7 +84,8 @@ class Transactional:
 
     def stage(self, parts: Parts) -> None:
         for partition, values in enumerate(parts):
-            self.driver.start(StageBatch(TOPIC, partition, _batch(values, *self.session, 0)))
+            batch = _batch(values, *self.session, 0)
+            self.driver.driver.stage(StageBatch(TOPIC, partition, batch))
 
     async def end(self, *, is_commit: bool) -> None:
         end = await self.driver.execute(EndTransaction(*self.session, is_commit=is_commit), LOCAL)

@@ -47,6 +47,20 @@ def test_all_of_a_block_or_nothing(tmp_path, fsync):
         assert stored(broker, "audit") == [b"d", b"e"]
 
 
+def test_messages_are_not_synced_one_by_one(tmp_path):
+    syncs = []
+    with penstock.Broker(tmp_path, fsync="always") as broker:
+        broker.create_topic("orders", partitions=1)
+        with broker.transaction() as one:
+            broker.driver.on_synced(lambda *_: syncs.append(1))
+            for _ in range(300):
+                one.publish("orders", b"a")
+            # One may have been on its way.
+            assert len(syncs) <= 1
+        assert len(syncs) >= 2
+        assert len(stored(broker, "orders")) == 300
+
+
 def test_threads_have_a_transaction_each(tmp_path):
     with penstock.Broker(tmp_path) as broker:
         broker.create_topic("orders", partitions=1)

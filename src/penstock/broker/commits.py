@@ -62,7 +62,7 @@ class NamedCommits:
         topic = self._node.internal.get(TOPIC)
         if topic is None:
             raise NotFound("commit name", name[:60])
-        return topic.partitions[partition_of(name.encode(), PARTITIONS)]
+        return topic.partitions[partition_of(name.encode(), len(topic.partitions))]
 
     def find(self, name: str) -> CommitName:
         found = self.home(name).machine.commit_names.by_name.get(name)
@@ -80,7 +80,7 @@ class NamedCommits:
         topic = self._node.internal.get(TOPIC)
         if topic is None:
             raise UnknownStaging(staging_text(staging_id))
-        home = topic.partitions[staging_id % PARTITIONS]
+        home = topic.partitions[staging_id % len(topic.partitions)]
         return home, home.machine.commit_names.find(staging_id)
 
     # What commands have recorded.
@@ -90,29 +90,30 @@ class NamedCommits:
     ) -> int:
         """The id of a new staging. CommitNameTaken, SequenceCommitted, OverCommitQuota."""
         topic = self._node.internal_topic(TOPIC, PARTITIONS, now)
-        number = partition_of(name.encode(), PARTITIONS)
+        count = len(topic.partitions)
+        number = partition_of(name.encode(), count)
         home = topic.partitions[number]
         names = home.machine.commit_names
         known = names.by_name.get(name)
         records: list[CommitNameRecord] = []
         if known is None:
             self._require_room(by)
-            name_id = self._new_id(number, names.by_id)
+            name_id = self._new_id(count, number, names.by_id)
             records.append(CommitNameOpened(0, name_id, name, by.name))
         else:
             names.require_next(known, sequence, writer)
             name_id = known.name_id
-        staging_id = self._new_id(number, names.stagings)
+        staging_id = self._new_id(count, number, names.stagings)
         records.append(
             NamedStagingOpened(0, staging_id, name_id, sequence, writer, attempt, now.wall_ns)
         )
         home.record(records, now)
         return staging_id
 
-    def _new_id(self, home: int, taken: Mapping[int, object]) -> int:
+    def _new_id(self, count: int, home: int, taken: Mapping[int, object]) -> int:
         """A number that was never used: partitions remember those of stagings that are over, for a while."""
         while True:
-            found = STAGING_ID_FIRST + self._node.entropy.getrandbits(_ID_BITS) * PARTITIONS + home
+            found = STAGING_ID_FIRST + self._node.entropy.getrandbits(_ID_BITS) * count + home
             if found not in taken:
                 return found
 
@@ -271,7 +272,7 @@ class NamedCommits:
             home, staging = self.staging(staging_id)
         except UnknownStaging:
             if topic is not None:
-                names = topic.partitions[staging_id % PARTITIONS].machine.commit_names
+                names = topic.partitions[staging_id % len(topic.partitions)].machine.commit_names
                 if names.is_deciding(staging_id):
                     return  # The letter is on its way.
             partition.record((NamedStagingsEnded(0, 0, -1, (), (staging_id,), ()),), now)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from .node import Node
 
 TOPIC = "__transactions"
-PARTITIONS = 4
+# Each is a file that commits sync, so a node makes do with one. A directory of before has four: the topic says it.
+PARTITIONS = 1
 # With the number of the coordinator below it an id stays within what every JSON reader takes for a whole number.
 _ID_BITS = 48
 _HOUR_NS = 3600 * 1_000_000_000
@@ -62,7 +63,7 @@ class Transactions:
         topic = self._node.internal.get(TOPIC)
         if topic is None or producer_id < 0:
             raise NotFound("producer", producer_id)
-        return topic.partitions[producer_id % PARTITIONS]
+        return topic.partitions[producer_id % len(topic.partitions)]
 
     def coordinator(self, producer_id: int) -> Coordinator:
         return self.home(producer_id).machine.coordinator
@@ -76,7 +77,8 @@ class Transactions:
         """
         name, keeps_epoch = command.name, command.keeps_epoch
         topic = self._node.internal_topic(TOPIC, PARTITIONS, now)
-        number = partition_of(name.encode(), PARTITIONS)
+        count = len(topic.partitions)
+        number = partition_of(name.encode(), count)
         home = topic.partitions[number]
         coordinator = home.machine.coordinator
         known = coordinator.by_name.get(name)
@@ -89,9 +91,9 @@ class Transactions:
         is_last = known is not None and is_used_up(known, keeps_epoch=keeps_epoch)
         if known is not None and is_last and known.state.is_decided:
             raise TransactionInProgress(known.producer_id, known.state.value)
-        new_id = self._node.entropy.getrandbits(_ID_BITS) * PARTITIONS + number
+        new_id = self._node.entropy.getrandbits(_ID_BITS) * count + number
         while new_id in coordinator.producers:
-            new_id += PARTITIONS
+            new_id += count
         record = coordinator.initialised(
             name, command.timeout_ms, new_id=new_id, at_ns=now.wall_ns, keeps_epoch=keeps_epoch
         )

@@ -101,7 +101,7 @@ class Transaction:
         self._answer(lease_answers(Kind.REJECT, held, reason=reason))
 
     def _answer(self, answers: list[LeaseAnswer]) -> None:
-        self._driver.start(StageAnswers(*self._open(), answers))
+        self._driver.stage(StageAnswers(*self._open(), answers))
 
     def commit(
         self, topic: str, partition: int, group: str, offset: int, *, member: str = ""
@@ -112,7 +112,7 @@ class Transaction:
             text("a topic's name", topic), whole_number("partition", partition), end
         )
         session = self._open()
-        self._driver.start(StageOffsets(*session, name, (reached,), text("member", member)))
+        self._driver.stage(StageOffsets(*session, name, (reached,), text("member", member)))
 
     def _open(self) -> ProducerSession:
         if self._session is None:
@@ -122,7 +122,7 @@ class Transaction:
     def _stage(self, topic: str, messages: list[Message], partition: int | None) -> None:
         session, topic = self._open(), text("a topic's name", topic)
         # Not waited for: the commit waits until all of it is on the disk.
-        self._driver.start(Stage(*session, topic, messages, partition))
+        self._driver.stage(Stage(*session, topic, messages, partition))
 
     def __exit__(
         self,

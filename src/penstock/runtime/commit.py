@@ -100,6 +100,16 @@ class SyncPoint(Generic[P]):
             self._ask()
         return None
 
+    def staged(self) -> None:
+        """Take note that something was written which counts only with a later change, that has both synced.
+
+        With the lock held.
+        """
+        if self._policy is _ALWAYS:
+            self._is_dirty = True
+        else:
+            self.changed()
+
     def draw(self) -> Ticket:
         """The ticket for everything written so far, with the lock held."""
         return self.draw_for(1)

@@ -174,6 +174,10 @@ class ThreadDriver:
         is_noted = writers or not command.is_volatile
         return self._run(command, principal, self._note(writers) if is_noted else None)
 
+    def stage(self, command: Command[R]) -> R:
+        """Carry out a command that counts with the end of its transaction: no sync before that is asked for."""
+        return self._run(command, LOCAL, self._point.staged)[0]
+
     def run(self, work: Callable[[Now], T]) -> T:
         """Run a function on the node as if it were a command."""
         return self._run(work, LOCAL, None)[0]

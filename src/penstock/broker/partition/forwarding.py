@@ -1,8 +1,9 @@
 """Carries letters from the outbox of one partition to where they belong, one step at a time."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, islice
+from typing import cast
 
 from pyroaring import BitMap64
 
@@ -19,7 +20,7 @@ from .outbox import DECISIONS, Burial, Channel, Decision, Letter, NamedDecision,
 from .partition import Now, Partition
 from .publishing import encode_for, size_of
 from .records import Arrived, Forwarded, PartitionRecord, Returned
-from .staging import apply_decision, conclusions
+from .staging import apply_decisions, conclusions
 
 Resolve = Callable[[Letter], Partition | None]
 """The partition that a letter goes to; None if there is no such place any more. PartitionFaulty: not now."""
@@ -42,9 +43,8 @@ def step(source: Partition, resolve: Resolve, now: Now) -> bool:
     records: list[PartitionRecord] = [*_arrived(source, resolve)]
     due = list(islice(_due(source), _LETTERS_A_STEP))
     has_moved = False
-    blocked: set[Partition] = set()
-    for destination, letters in _by_destination(due, resolve):
-        if isinstance(destination, PartitionFaulty) or destination in blocked:
+    for destination, letters in _by_destination(due, resolve).items():
+        if isinstance(destination, PartitionFaulty):
             continue  # They stay in the outbox until the partition can take them.
         if destination is None:
             records.extend(_returned(source, letters))
@@ -53,7 +53,6 @@ def step(source: Partition, resolve: Resolve, now: Now) -> bool:
                 records.extend(_send(source, destination, letters, now))
             except Damaged:
                 # What a transaction staged there cannot be read: those behind it must not arrive before it.
-                blocked.add(destination)
                 continue
         has_moved = True
     done = {one.sequence for one in records if isinstance(one, Forwarded)}
@@ -76,10 +75,12 @@ def _due(source: Partition) -> Iterator[Letter]:
 
 def _by_destination(
     letters: Sequence[Letter], resolve: Resolve
-) -> Iterator[tuple[Partition | PartitionFaulty | None, list[Letter]]]:
-    """Runs of letters for the same partition, in the order of their sequences."""
-    for destination, group in groupby(letters, key=lambda letter: _destination(letter, resolve)):
-        yield destination, list(group)
+) -> dict[Partition | PartitionFaulty | None, list[Letter]]:
+    """The letters for each partition, in the order of their sequences."""
+    found: dict[Partition | PartitionFaulty | None, list[Letter]] = {}
+    for letter in letters:
+        found.setdefault(_destination(letter, resolve), []).append(letter)
+    return found
 
 
 def _destination(letter: Letter, resolve: Resolve) -> Partition | PartitionFaulty | None:
@@ -114,16 +115,20 @@ def _send(
         fresh = [letter for letter in run if letter.sequence > arrived]
         is_message = channel is Channel.MESSAGES
         places: dict[int, int] = {}
-        if is_message:
-            refused += _append(source, destination, fresh, places, now)
-        else:
-            refused += _take_effect(source, destination, fresh, now)
-        log = destination.messages if is_message else destination.journal.log
-        for one in run:
-            if one not in refused:
-                place = places.get(one.sequence, -1)
-                sent = Sent(destination.identity, channel, log.end_offset, place)
-                outbox.sent[one.sequence] = sent
+        try:
+            if is_message:
+                refused += _append(source, destination, fresh, places, now)
+            else:
+                refused += _take_effect(source, destination, fresh, now)
+        finally:
+            # Also if one of them could not be taken: those before it were.
+            arrived = destination.machine.arrived[channel].get(where, 0)
+            log = destination.messages if is_message else destination.journal.log
+            for one in run:
+                if one.sequence <= arrived and one not in refused:
+                    place = places.get(one.sequence, -1)
+                    sent = Sent(destination.identity, channel, log.end_offset, place)
+                    outbox.sent[one.sequence] = sent
     return _returned(source, refused)
 
 
@@ -174,10 +179,19 @@ def _take_effect(
     A transaction ends here; or one group alone gets its old message once more.
     """
     refused: list[Letter] = []
+    for kind, group in groupby(letters, key=type):
+        if kind is Decision:
+            apply_decisions(source, destination, cast("Iterable[Decision]", group), now)
+        else:
+            refused += _take_effect_each(source, destination, group, now)
+    return refused
+
+
+def _take_effect_each(
+    source: Partition, destination: Partition, letters: Iterable[Letter], now: Now
+) -> list[Letter]:
+    refused: list[Letter] = []
     for letter in letters:
-        if isinstance(letter, Decision):
-            apply_decision(source, destination, letter, now)
-            continue
         if isinstance(letter, NamedDecision):
             apply_named_decision(source, destination, letter, now)
             continue

@@ -12,7 +12,7 @@ from ...codec import Encoded
 from ...codec.edit import dense
 from ...delivery import Delivery, claims
 from ...delivery.records import Buried
-from ...errors import DamagedFile
+from ...errors import Damaged, DamagedFile, NoSpace
 from ...transactions import Coordinator
 from ...transactions.coordinator import Producer
 from ...transactions.records import Place, StagingsEnded, TransactionConcluded
@@ -26,14 +26,40 @@ from .records import Arrived, CommitNoted, PartitionRecord
 _NOTHING = Staged()
 
 
-def apply_decision(source: Partition, destination: Partition, letter: Decision, now: Now) -> None:
-    """Publish what a transaction has staged here, or drop it. NoSpace, Damaged: the letter has to come again.
+def apply_decisions(
+    source: Partition, destination: Partition, letters: Iterable[Decision], now: Now
+) -> None:
+    """Publish what transactions have staged here, or drop it. NoSpace, Damaged: the rest has to come again.
 
-    DamagedFile also if not everything is here that was when the transaction was decided.
+    Many transactions end in one batch of records. Whatever goes wrong with one, those before it have ended.
     """
-    stagings = destination.machine.stagings
+    ended: list[PartitionRecord] = []
+    try:
+        for letter in letters:
+            staged = _carried_out(destination, letter, now)
+            key = TransactionKey(letter.producer_id, letter.number)
+            arrived = Arrived(0, source.identity.as_source, letter.sequence)
+            if staged.groups:
+                # What its answers come to rests on all that was recorded before. And a letter counts as arrived when
+                # one behind it has, so the others go first.
+                destination.record(ended, now)
+                ended = []
+                _end(destination, key, now, arrived, is_commit=letter.is_commit)
+            else:
+                ended += (arrived, _ended(staged, key, is_commit=letter.is_commit))
+    except (Damaged, NoSpace):
+        destination.record(ended, now)
+        raise
+    destination.record(ended, now)
+
+
+def _carried_out(destination: Partition, letter: Decision, now: Now) -> Staged:
+    """What a transaction has here, published if it is committed.
+
+    DamagedFile also if not everything is here that was when it was decided.
+    """
     key = TransactionKey(letter.producer_id, letter.number)
-    staged = stagings.open.get(key, _NOTHING)
+    staged = destination.machine.stagings.open.get(key, _NOTHING)
     if letter.is_commit:
         if staged.message_count != letter.message_count:
             reason = (
@@ -43,8 +69,11 @@ def apply_decision(source: Partition, destination: Partition, letter: Decision, 
             raise DamagedFile(destination.staging.directory, reason)
         for staging in staged.unpublished():
             publish_staging(destination, staging, now)
-    arrived = Arrived(0, source.identity.as_source, letter.sequence)
-    _end(destination, key, now, arrived, is_commit=letter.is_commit)
+    return staged
+
+
+def _ended(staged: Staged, key: TransactionKey, *, is_commit: bool) -> StagingsEnded:
+    return StagingsEnded(0, *key, is_commit, runs_of((staged,)) if is_commit else ())
 
 
 def drop(partition: Partition, key: TransactionKey, now: Now) -> None:
@@ -62,8 +91,7 @@ def _end(
     """Record the end of a transaction here with all that its answers come to: one batch, so all of it or nothing."""
     machine = partition.machine
     staged = machine.stagings.open.get(key, _NOTHING)
-    runs = runs_of((staged,)) if is_commit else ()
-    records: list[PartitionRecord] = [*notes, StagingsEnded(0, *key, is_commit, runs)]
+    records: list[PartitionRecord] = [*notes, _ended(staged, key, is_commit=is_commit)]
     failing = failing_of(partition, now)
     present = [machine.groups[one] for one in sorted(staged.groups) if one in machine.groups]
     for delivery in present:
