@@ -45,7 +45,7 @@ def test_documented_commands_exist() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "answer"),
     [
-        ("groups", "reset", "penstock groups"),
+        ("grops", "reset", "penstock grops"),
         ("group", "rest", "penstock group rest"),
         ("group", "reset", None),
         ("serve", "", None),

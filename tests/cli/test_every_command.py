@@ -13,7 +13,7 @@ from penstock.testing.server import running_server
 
 CLI_PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 # Streams of text by nature, or a server that runs until it is told to stop.
-WITHOUT_JSON = {"serve", "completion", "config reference", "log repair"}
+WITHOUT_JSON = {"serve", "worker", "completion", "config reference", "log repair"}
 # They start Spark before they look for the server; their own tests call them.
 ON_SPARK = {"pipeline", "archive", "load", "sql", "replay", "triage"}
 # One way to call each command that talks to a server.
@@ -29,6 +29,7 @@ REMOTE = [
     "produce t x --delay 1h",
     "consume t",
     "consume t --group g",
+    "worker penstock.model:check_name --topic t --group g",
     "group list",
     "group show g",
     "group lag g",

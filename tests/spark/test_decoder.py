@@ -66,6 +66,7 @@ def row_of(message: Message) -> dict[str, object]:
         "delay_id": None,
         "schema_id": message.schema_id,
         "trace_id": trace_of(message),
+        "dead_letter": None,
     }
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from penstock.errors import Refused
 from penstock.spark.columns import COLUMNS, DEFAULT_COLUMNS
+from penstock.spark.option_reader import UsedBy
 from penstock.spark.options import (
     FROM_EARLIEST,
     FROM_LATEST,
     OPTIONS,
     Mode,
     OffsetSpec,
-    UsedBy,
     parse_columns,
     parse_options,
 )

@@ -16,7 +16,8 @@ from penstock.spark.batch import BatchReader, read_task
 from penstock.spark.decoder import ROWS_MAX, ROWS_MIN
 from penstock.spark.losses import DataLoss
 from penstock.spark.offsets import OffsetRange
-from penstock.spark.options import Mode, SourceOptions, UsedBy, parse_options
+from penstock.spark.option_reader import UsedBy
+from penstock.spark.options import Mode, SourceOptions, parse_options
 from penstock.spark.range_reader import RangeReader
 from penstock.spark.stream import StreamReader
 from penstock.testing.server import running_server
@@ -272,7 +273,7 @@ def test_progress_is_published_as_a_group(stream, client, topic):
     one.commit(end)
     lag = client.lag("readers")
     assert lag.total == 6
-    assert client.offsets("readers")[topic]["0"] == 4
+    assert client.offsets("readers")[topic][0] == 4
 
 
 def test_available_now_ends_where_it_began(stream, client, topic):

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 
 DEADLINE_S = 300
 TRACE = "0af7651916cd43dd8448eb211c80319c"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def reader(spark, broker, topic, **options):
@@ -103,6 +104,26 @@ def test_every_column_is_what_was_published(spark, broker, client, topic):
     assert (two.key, two.value, two.trace_id, two.delay_id) == (None, None, None, None)
     assert (two.expires_at, two.schema_id, two.headers, two.priority) == (None, None, [], 2)
     assert (later.value, later.delay_id) == (b"later", 0)
+
+
+def test_dead_letters_say_why_they_died(spark, broker, client, topic):
+    client.publish(topic, b"bad", key=b"k", partition=0, headers=[("mine", b"1")])
+    client.reject(client.poll(topic, "packers"), "no order")
+    while f"{topic}.dlq" not in client.topics():
+        pass  # The letter comes a moment later.
+    _, letter = next(client.read(f"{topic}.dlq", follow=True))
+    columns = "key,value,dead_letter"
+    (row,) = reader(spark, broker, f"{topic}.dlq", columns=columns).load().collect()
+    assert (row.key, row.value) == (b"k", b"bad")
+    died, told = row.dead_letter, letter.dead_letter
+    assert (died.original_topic, died.original_partition, died.original_offset) == (topic, 0, 0)
+    assert (died.group, died.delivery_attempts, died.last_error) == ("packers", 1, "no order")
+    assert (died.dlq_reason, died.last_consumer) == (told.dlq_reason, told.last_consumer)
+    for name in ("original_timestamp", "first_delivery", "last_delivery", "dlq_timestamp"):
+        found = getattr(died, name).astimezone(UTC)
+        assert (found - EPOCH) // timedelta(microseconds=1) == getattr(told, name) // 1000
+    (plain,) = reader(spark, broker, topic, columns="offset,dead_letter").load().collect()
+    assert (plain.offset, plain.dead_letter) == (0, None)
 
 
 def test_a_batch_reads_the_part_that_was_asked_for(spark, broker, client, topic):

@@ -12,7 +12,8 @@ from penstock.errors import Refused
 from penstock.spark import with_data
 from penstock.spark.batch import read_task
 from penstock.spark.offsets import OffsetRange
-from penstock.spark.options import UsedBy, parse_options
+from penstock.spark.option_reader import UsedBy
+from penstock.spark.options import parse_options
 from penstock.spark.typed import TypedValues, avro_shape, json_shape
 
 LINE = {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"}]}

@@ -1,16 +1,19 @@
 """`penstock consume`: messages of a server, read by position or taken as a member of a group."""
 
 import sys
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import NotFound
 from .arguments import time_argument
 from .log_text import time_text
+from .message_format import Part, format_parts
 from .output import Output, one_line_of, output_options, text_of
-from .remote import BrokerOptions, connected, remote_options
+from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
     from ..client import Client, Received
@@ -26,21 +29,32 @@ Examples:
   penstock consume orders --from-time 15m --json           of the last quarter of an hour
   penstock consume orders --partition 2 --from 1000 --count 10
   penstock consume orders --values > values.txt            nothing but the values, one a line
+  penstock consume orders --last 10                        the ten newest, and end
+  penstock consume orders --format '%p/%o %k: %s\\n'       as you like it
   penstock consume orders --group billing --count 10       take ten as a member of a group, and finish them
 
 \b
 Without --group nothing is finished and no consumer notices. With --group messages are finished when they have been
 printed, not before. What is written into a pipe counts as printed, also if its reader leaves early: for some of
 them say --count, not `| head`.
+
+\b
+In --format: %t topic, %p partition, %o offset, %k key, %s value, %K and %S their lengths (-1: null),
+%T timestamp in ms, %h headers, %% a %; \\n, \\t, \\r, \\0, \\xNN. No line ends that it does not say.
 """
 
 POLL_MESSAGES = 500
+LAST_MAX = 10_000  # They are in memory at once.
 WAIT_S = 20
 
 
 @click.command(epilog=EPILOG)
-@click.argument("topic")
-@click.option("--group", help="Take them as a member of this group, and finish them.")
+@click.argument("topic", shell_complete=complete_topic)
+@click.option(
+    "--group",
+    shell_complete=complete_group,
+    help="Take them as a member of this group, and finish them.",
+)
 @click.option(
     "--from", "start", help="earliest (default), latest, or an offset; for a new group, too."
 )
@@ -48,7 +62,11 @@ WAIT_S = 20
 @click.option("--partition", type=int, help="Only this one.")
 @click.option("--follow", "-f", "is_followed", is_flag=True, help="Wait for more, until Ctrl-C.")
 @click.option("--count", "-n", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--last", type=click.IntRange(1, LAST_MAX), help="Only so many, the newest.")
 @click.option("--values", "is_bare", is_flag=True, help="Only the values, as they are, one a line.")
+@click.option(
+    "--format", "-F", "layout", help="A line of your own, with %s for the value; see below."
+)
 @remote_options
 @output_options
 def consume(
@@ -57,26 +75,28 @@ def consume(
     group: str | None,
     is_followed: bool,
     count: int | None,
+    last: int | None,
     is_bare: bool,
+    layout: str | None,
     broker: BrokerOptions,
     output: Output,
     **where: Any,
 ) -> None:
     """Print the messages of TOPIC."""
+    if last is not None and (group or is_followed or where["start"] or where["from_time"]):
+        raise click.UsageError("--last is without --group, --follow, --from and --from-time")
     start = start_of(group, **where)
+    parts = parts_of(topic, is_bare, layout, output)
+    printer = MessagePrinter(output, parts, count, is_followed=is_followed and group is None)
     with connected(broker) as client:
         if group is not None:
-            take(
-                client,
-                topic,
-                group,
-                MessagePrinter(output, is_bare, count),
-                start=start,
-                is_followed=is_followed,
-            )
+            take(client, topic, group, printer, start=start, is_followed=is_followed)
             return
-        found = client.read(topic, start=start, partition=where["partition"], follow=is_followed)
-        printer = MessagePrinter(output, is_bare, count, is_followed=is_followed)
+        place = where["partition"]
+        if last is not None:
+            found = last_messages(client, topic, place, last)
+        else:
+            found = client.read(topic, start=start, partition=place, follow=is_followed)
         for partition, message in islice(found, printer.left):
             printer.show(partition, message)
 
@@ -99,19 +119,57 @@ def start_of(
     raise click.UsageError(f"--from: {start!r} is not earliest, latest or an offset")
 
 
+def parts_of(topic: str, is_bare: bool, written: str | None, output: Output) -> list[Part] | None:
+    """Returns the parts of --format or --values; None: as --output says."""
+    if is_bare and written is not None:
+        raise click.UsageError("--values and --format: give one of them")
+    if written is not None and not output.is_table:
+        raise click.UsageError(f"--format and --output {output.form.value}: give one of them")
+    if not is_bare and written is None:
+        return None
+    return format_parts("%s\\n" if written is None else written, topic)
+
+
+def last_messages(
+    client: "Client", topic: str, partition: int | None, count: int
+) -> Iterator[tuple[int, "Message"]]:
+    """Returns the newest messages, over all partitions by their timestamps."""
+    described = client.topic(topic)
+    if partition is not None and partition not in range(described.partitions):
+        raise NotFound("partition", f"{topic}/{partition}")
+    numbers = range(described.partitions) if partition is None else [partition]
+    found: list[tuple[int, Message]] = []
+    for number in numbers:
+        ends, back = described.ends(number), count
+        while True:
+            start = max(ends.earliest, ends.latest - back)
+            newest = deque(client.read(topic, start=start, partition=number), maxlen=count)
+            if len(newest) == count or start == ends.earliest:
+                break
+            back *= 8  # Compaction has left holes.
+        found.extend(newest)
+    found.sort(key=lambda one: one[1].timestamp)
+    return iter(found[-count:])
+
+
 class MessagePrinter:
     """Prints messages, and counts those that are left to print."""
 
     def __init__(
-        self, output: Output, is_bare: bool, count: int | None, *, is_followed: bool = False
+        self,
+        output: Output,
+        parts: list[Part] | None,
+        count: int | None,
+        *,
+        is_followed: bool = False,
     ) -> None:
-        self.output, self.is_bare, self.is_followed = output, is_bare, is_followed
+        self.output, self.parts, self.is_followed = output, parts, is_followed
         self.left = sys.maxsize if count is None else min(count, sys.maxsize)
 
     def show(self, partition: int, message: "Message | Received") -> None:
         self.left -= 1
-        if self.is_bare:
-            sys.stdout.buffer.write((message.value or b"") + b"\n")
+        if self.parts is not None:
+            sys.stdout.buffer.write(b"".join([part(partition, message) for part in self.parts]))
         elif self.output.is_table:
             # Not click.echo: that is one system call a line.
             sys.stdout.write(f"{partition}/{message.offset}\t{one_line_of(message.value)}\n")

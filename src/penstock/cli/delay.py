@@ -6,7 +6,7 @@ import click
 
 from .arguments import partition_offset, span
 from .output import Output, one_line_of, output_options, text_of
-from .remote import BrokerOptions, connected, remote_options
+from .remote import BrokerOptions, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
     from ..api.schedules import ScheduleDescription
@@ -35,7 +35,7 @@ def delay() -> None:
 
 
 @delay.command("list", epilog="Example: penstock delay list orders --limit 20")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
 @remote_options
 @output_options
@@ -112,7 +112,7 @@ def asked(topic: str, where: str | None, delay_key: str | None) -> "DelayedPlace
 
 
 @delay.command(epilog="Example: penstock delay show orders 0/17")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @_WHERE
 @_KEY
 @remote_options
@@ -128,7 +128,7 @@ def show(
 
 
 @delay.command(epilog="Example: penstock delay move orders 0/17 --delay 3h")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @_WHERE
 @_KEY
 @click.option("--delay", "span", type=span, help='So long from now: "30s", "2h".')
@@ -155,7 +155,7 @@ def move(
 
 
 @delay.command(epilog="Example: penstock delay cancel orders --delay-key cart-7")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @_WHERE
 @_KEY
 @remote_options

@@ -10,7 +10,7 @@ import click
 from .arguments import header_pairs, partition_offset, time_argument
 from .exits import Exit
 from .output import Output, one_line_of, output_options, text_of
-from .remote import BrokerOptions, connected, remote_options
+from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
     from ..client import Client, Letters, Redrive
@@ -43,7 +43,7 @@ def letter_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--reason", type=click.Choice(REASONS, case_sensitive=False), help="Why it was given up."
     )
-    @click.option("--group", help="The group that gave up.")
+    @click.option("--group", shell_complete=complete_group, help="The group that gave up.")
     @click.option("--error", help="The last error, as it is.")
     @click.option("--after", help="Given up after this time; 1h is an hour ago.")
     @click.option("--before", help="Given up before this time.")
@@ -62,7 +62,7 @@ def letter_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @dlq.command("list", epilog="Example: penstock dlq list orders --group-by reason")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @letter_options
 @click.option(
     "--group-by",
@@ -116,7 +116,7 @@ def row_of(one: "DeadLetter", output: Output) -> dict[str, Any]:
 
 
 @dlq.command(epilog="Example: penstock dlq show orders 0/3 --json")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("where", metavar="PARTITION/OFFSET")
 @remote_options
 @output_options
@@ -148,7 +148,7 @@ def show(topic: str, where: str, *, broker: BrokerOptions, output: Output) -> No
 
 
 @dlq.command(epilog="""Example: penstock dlq edit orders 0/3 --value '{"id": 7}' --dry-run""")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("where", metavar="PARTITION/OFFSET")
 @click.option("--value", help="The value it shall have.")
 @click.option("--key", help="The key it shall have; it may go to another partition.")
@@ -211,7 +211,7 @@ def in_editor(letter: "DeadLetter") -> str:
 
 
 @dlq.command(epilog="Example: penstock dlq redrive orders --reason REJECTED --dry-run")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("places", nargs=-1, metavar="[PARTITION/OFFSET]...")
 @letter_options
 @click.option("--all", "is_all", is_flag=True, help="All of them.")

@@ -8,7 +8,7 @@ from .arguments import time_argument
 from .confirm import confirm, yes_option
 from .lazy_group import PlainGroup
 from .output import Output, output_options
-from .remote import BrokerOptions, connected, remote_options
+from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 EPILOG = """\b
 Examples:
@@ -44,7 +44,7 @@ def list_groups(*, broker: BrokerOptions, output: Output) -> None:
 
 
 @group.command(epilog="Example: penstock group show billing")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @remote_options
 @output_options
 def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
@@ -63,7 +63,7 @@ def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
 
 
 @group.command(epilog="Example: penstock group lag billing --json")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @remote_options
 @output_options
 def lag(name: str, *, broker: BrokerOptions, output: Output) -> None:
@@ -79,7 +79,7 @@ def lag(name: str, *, broker: BrokerOptions, output: Output) -> None:
 
 
 @group.command(epilog="Example: penstock group held billing")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @remote_options
 @output_options
 def held(name: str, *, broker: BrokerOptions, output: Output) -> None:
@@ -91,11 +91,15 @@ def held(name: str, *, broker: BrokerOptions, output: Output) -> None:
 
 
 @group.command(epilog="Example: penstock group reset billing --to earliest --dry-run")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @click.option(
     "--to", required=True, help="earliest, latest, an offset, a time, or 1h for an hour ago."
 )
-@click.option("--topic", help="Only on this topic; on all of its topics if not said.")
+@click.option(
+    "--topic",
+    shell_complete=complete_topic,
+    help="Only on this topic; on all of its topics if not said.",
+)
 @click.option(
     "--partition", "partitions", type=int, multiple=True, help="Only this one of the topic; repeat."
 )
@@ -142,7 +146,7 @@ def target_of(to: str) -> str | int:
 
 
 @group.command(epilog="Example: penstock group delete billing")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @yes_option
 @remote_options
 @output_options

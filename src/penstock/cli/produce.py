@@ -1,8 +1,10 @@
 """`penstock produce`: messages to a server, from words, lines, files and JSON lines."""
 
+import sys
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from threading import Timer
+from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,14 +12,16 @@ import click
 from ..errors import PenstockError
 from .arguments import header_pairs, span
 from .output import Output, output_options
-from .remote import BrokerOptions, connected, remote_options
+from .remote import BrokerOptions, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
-    from ..client import Client, Outgoing
+    from ..client import Client, Outgoing, Published
+    from ..client.synchronous.producer import Delivery
 
 EPILOG = """\b
 Examples:
   penstock produce orders lamp desk                    two messages
+  penstock produce orders lamp -v                      and where it is: PARTITION/OFFSET
   penstock produce orders --file orders.txt            one message for each line
   tail -f app.log | penstock produce logs -            and of the standard input, as they come
   penstock produce photos --whole --file cat.jpg       the file as it is, in one message
@@ -37,7 +41,7 @@ PRIORITIES = ("critical", "high", "normal", "low", "background")
 
 
 @click.command(epilog=EPILOG)
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("values", nargs=-1)
 @click.option(
     "--file",
@@ -57,6 +61,12 @@ PRIORITIES = ("critical", "high", "normal", "low", "background")
 @click.option("--ttl", type=span, help='Not handed out after this long: "30s", "2h".')
 @click.option("--delay", type=span, help='Not handed out before this long: "30s", "2h".')
 @click.option("--deliver-at", help="Not handed out before this time: 2026-01-31T12:00:00Z.")
+@click.option(
+    "--verbose",
+    "-v",
+    is_flag=True,
+    help="PARTITION/OFFSET of each; words on a terminal have it anyway.",
+)
 @click.option("--acks", type=click.Choice(["leader", "all"]), default="leader", show_default=True)
 @remote_options
 @output_options
@@ -67,6 +77,7 @@ def produce(
     files: tuple[Path, ...],
     is_json_lines: bool,
     is_whole: bool,
+    verbose: bool,
     acks: str,
     broker: BrokerOptions,
     output: Output,
@@ -82,8 +93,11 @@ def produce(
     given["headers"] = header_pairs(given["headers"])
     options = {name: one for name, one in given.items() if one not in (None, [])}
     with connected(broker) as client:
-        sink = MessageSink(client, topic, acks)
-        with Bar(topic, source.total_bytes) as bar, sink:
+        are_words = not files and "-" not in source.values
+        is_placed = verbose or (are_words and sys.stdout.isatty())
+        sink = MessageSink(client, topic, acks, PlacePrinter(topic, output) if is_placed else None)
+        # The bar ends before the sink does: what that prints must not run into it.
+        with sink, Bar(topic, source.total_bytes, is_wanted=not is_placed) as bar:
             if is_json_lines:
                 for message in source.messages(options):
                     sink.send(message)
@@ -93,7 +107,8 @@ def produce(
                 for line in source.lines():
                     send_line(line)
                     bar.at(source.read_bytes, sink.taken)
-    output.outcome(f"stored {sink.stored}", {"topic": topic, "stored": sink.stored})
+    if output.is_table or not is_placed:
+        output.outcome(f"stored {sink.stored}", {"topic": topic, "stored": sink.stored})
 
 
 class MessageSink:
@@ -102,9 +117,16 @@ class MessageSink:
     A batch cannot hold a delay, a business key or an idempotency key.
     """
 
-    def __init__(self, client: "Client", topic: str, acks: str) -> None:
-        self._client, self._topic, self._acks = client, topic, acks
-        self._producer = client.producer(topic, acks=acks, delivery_timeout_s=GIVE_UP_S)
+    def __init__(
+        self, client: "Client", topic: str, acks: str, places: "PlacePrinter | None"
+    ) -> None:
+        self._client, self._topic, self._acks, self._places = client, topic, acks, places
+        self._producer = client.producer(
+            topic,
+            acks=acks,
+            delivery_timeout_s=GIVE_UP_S,
+            on_delivery=None if places is None else places.show_settled,
+        )
         self._waiting: list[Outgoing] = []
         self._waiting_bytes = 0
         self._published = 0
@@ -119,7 +141,7 @@ class MessageSink:
         from ..client import Outgoing
 
         sample = Outgoing(b"", **options)
-        if not is_plain(sample):
+        if self._places is not None or not is_plain(sample):
             return lambda value: self.send(Outgoing(value, **options))
         plain, send = plain_options(sample), self._producer.send
 
@@ -133,7 +155,9 @@ class MessageSink:
         self.taken += 1
         if is_plain(message):
             self._publish()
-            self._producer.send(message.value, **plain_options(message))
+            delivery = self._producer.send(message.value, **plain_options(message))
+            if self._places is not None:
+                self._places.add(delivery)
             return
         if not self._waiting:
             self._producer.flush()
@@ -145,7 +169,9 @@ class MessageSink:
     def _publish(self) -> None:
         if self._waiting:
             chunk, self._waiting, self._waiting_bytes = self._waiting, [], 0
-            self._client.publish_many(self._topic, chunk, acks=self._acks)
+            stored = self._client.publish_many(self._topic, chunk, acks=self._acks)
+            if self._places is not None:
+                self._places.show(stored)
             self._published += len(chunk)
 
     def __enter__(self) -> "MessageSink":
@@ -159,6 +185,8 @@ class MessageSink:
         try:
             self._publish()
             self._producer.close()
+            if self._places is not None:
+                self._places.show_settled()
         except (PenstockError, KeyboardInterrupt):
             self._tell()
             raise
@@ -179,6 +207,44 @@ class MessageSink:
     def _tell(self) -> None:
         if self.taken:
             click.echo(f"stored {self.stored} of {self.taken}, then it went wrong", err=True)
+
+
+class PlacePrinter:
+    """Prints where messages are stored, in the order in which they were sent."""
+
+    def __init__(self, topic: str, output: Output) -> None:
+        self._topic, self._output = topic, output
+        # The producer's thread prints what it has stored.
+        self._guard = Lock()
+        self._waiting: deque[Delivery] = deque()
+
+    def add(self, delivery: "Delivery") -> None:
+        with self._guard:
+            self._waiting.append(delivery)
+
+    def show_settled(self, _count: int = 0, _error: Exception | None = None) -> None:
+        """Print the places of all messages that are stored and have none before them that is not."""
+        with self._guard:
+            settled = []
+            while self._waiting and self._waiting[0].batch.settled.is_set():
+                delivery = self._waiting.popleft()
+                if delivery.batch.error is None:
+                    settled.append(delivery.result())
+            self.show(settled)
+
+    def show(self, stored: Iterable["Published"]) -> None:
+        for one in stored:
+            if self._output.is_table:
+                later = f" at {one.deliver_at}" if one.delayed else ""
+                sys.stdout.write(f"{one.partition}/{one.offset}{later}\n")
+            else:
+                self._output.item(place_fields(self._topic, one))
+        sys.stdout.flush()
+
+
+def place_fields(topic: str, one: "Published") -> dict[str, object]:
+    found = {"topic": topic, "partition": one.partition, "offset": one.offset}
+    return {**found, "deliver_at": one.deliver_at} if one.delayed else found
 
 
 def is_plain(message: "Outgoing") -> bool:

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +24,10 @@ from ..contexts import (
 
 if TYPE_CHECKING:
     from ..client import Client
+
+
+# A user who has pressed Tab waits for so long.
+_COMPLETION_S = 2.0
 
 
 class BrokerOptions(NamedTuple):
@@ -51,6 +55,36 @@ class BrokerOptions(NamedTuple):
 
 def complete_context(_ctx: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
     return [name for name in read_contexts(contexts_path()).by_name if name.startswith(start)]
+
+
+def complete_topic(ctx: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    return names_at_the_server(ctx, start, lambda client: client.topics())
+
+
+def complete_group(ctx: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    return names_at_the_server(ctx, start, lambda client: [one.group for one in client.groups()])
+
+
+def names_at_the_server(
+    ctx: click.Context, start: str, names: Callable[["Client"], Iterable[str]]
+) -> list[str]:
+    """Returns names that begin so, of the server that the words before name; none if it does not answer soon."""
+    from ..client import Client, ClientSettings, RetryPolicy
+    from ..errors import PenstockError
+
+    named = (ctx.params.get(name) for name in ("server", "context", "key_file", "ca_file"))
+    try:
+        context, key = BrokerOptions(*named).found()
+        settings = ClientSettings(
+            timeout_s=_COMPLETION_S,
+            connect_timeout_s=_COMPLETION_S,
+            retry=RetryPolicy(retries=0),
+            ca_file=context.ca_file,
+        )
+        with Client(context.server, key=key, settings=settings) as client:
+            return [name for name in names(client) if name.startswith(start)]
+    except (PenstockError, OSError, click.ClickException):
+        return []  # An error would stand in the middle of the line that the user types.
 
 
 _SERVER = click.option(

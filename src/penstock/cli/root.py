@@ -21,6 +21,9 @@ COMMANDS = {
     ),
     "produce": LazyCommand("penstock.cli.produce:produce", "Publish messages to a server."),
     "consume": LazyCommand("penstock.cli.consume:consume", "Print messages of a server."),
+    "worker": LazyCommand(
+        "penstock.cli.worker:worker", "Call a Python function for every message of a group."
+    ),
     "group": LazyCommand("penstock.cli.group:group", "Look at groups, move them and forget them."),
     "delay": LazyCommand("penstock.cli.delay:delay", "Messages that wait for their time."),
     "schedule": LazyCommand(

@@ -8,7 +8,7 @@ from .arguments import header_pairs, span
 from .confirm import confirm, yes_option
 from .output import Output, one_line_of, output_options, text_of
 from .produce import PRIORITIES
-from .remote import BrokerOptions, connected, remote_options
+from .remote import BrokerOptions, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
     from ..api.schedules import ScheduleDescription
@@ -30,7 +30,8 @@ range (1-5), a list (1,15) or a step (*/10); months and days may be named (mon-f
 @weekly, @monthly, @yearly.
 """
 
-_TOPIC, _KEY = click.argument("topic"), click.argument("key")
+_TOPIC = click.argument("topic", shell_complete=complete_topic)
+_KEY = click.argument("key")
 _COLUMNS = ["key", "when", "next_due", "last_due", "missed", "paused", "value"]
 
 

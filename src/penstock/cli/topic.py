@@ -10,7 +10,7 @@ from .confirm import confirm, yes_option
 from .exits import Exit
 from .lazy_group import PlainGroup
 from .output import Output, output_options
-from .remote import BrokerOptions, connected, remote_options
+from .remote import BrokerOptions, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
     from ..client.topics import Topic
@@ -97,7 +97,7 @@ def record_of(one: "Topic") -> dict[str, Any]:
 
 
 @topic.command(epilog="Example: penstock topic show orders")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topic)
 @remote_options
 @output_options
 def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
@@ -121,7 +121,7 @@ def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
 
 
 @topic.command("set", epilog="Example: penstock topic set orders retention_hours=24 max_retries=5")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topic)
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 @remote_options
 @output_options
@@ -135,7 +135,7 @@ def change(name: str, settings: tuple[str, ...], *, broker: BrokerOptions, outpu
 
 
 @topic.command(epilog="Example: penstock topic grow orders 12")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topic)
 @click.argument("total", type=int)
 @remote_options
 @output_options
@@ -148,7 +148,7 @@ def grow(name: str, total: int, *, broker: BrokerOptions, output: Output) -> Non
 
 
 @topic.command(epilog="Example: penstock topic compact orders")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topic)
 @remote_options
 @output_options
 def compact(name: str, *, broker: BrokerOptions, output: Output) -> None:
@@ -165,7 +165,7 @@ def compact(name: str, *, broker: BrokerOptions, output: Output) -> None:
 
 
 @topic.command(epilog="Example: penstock topic delete orders")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topic)
 @yes_option
 @remote_options
 @output_options

@@ -6,7 +6,7 @@ import click
 
 from .arguments import header_pairs, partition_offset, time_argument
 from .output import Output, one_line, one_line_of, output_options
-from .remote import BrokerOptions, connected, remote_options
+from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
     from ..api.journeys import Journey, JourneyRow, LaneLatency, Span
@@ -58,7 +58,7 @@ def trace() -> None:
 
 
 @trace.command(epilog="Example: penstock trace message orders 0/17")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("where", metavar="PARTITION/OFFSET")
 @remote_options
 @output_options
@@ -72,7 +72,11 @@ def message(topic: str, where: str, *, broker: BrokerOptions, output: Output) ->
 
 @trace.command(epilog="Example: penstock trace show 9f1c5d0e2b7a4c6d8e0f1a2b3c4d5e6f")
 @click.argument("trace_id")
-@click.option("--topic", help="Search for a trace id that a message came with in this topic only.")
+@click.option(
+    "--topic",
+    shell_complete=complete_topic,
+    help="Search for a trace id that a message came with in this topic only.",
+)
 @remote_options
 @output_options
 def show(trace_id: str, *, topic: str | None, broker: BrokerOptions, output: Output) -> None:
@@ -174,7 +178,7 @@ def _row(row: "JourneyRow") -> dict[str, Any]:
 
 
 @trace.command("list", epilog="Example: penstock trace list --topic orders --limit 5")
-@click.option("--topic", help="Of this topic only.")
+@click.option("--topic", shell_complete=complete_topic, help="Of this topic only.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
 @remote_options
 @output_options
@@ -189,7 +193,7 @@ def list_traces(*, topic: str | None, limit: int, broker: BrokerOptions, output:
 @click.argument("topic", required=False)
 @click.option("--key", help="Messages with this key.")
 @click.option("--header", metavar="NAME=VALUE", help="Messages with this header.")
-@click.option("--group", help="Messages that this group has had.")
+@click.option("--group", shell_complete=complete_group, help="Messages that this group has had.")
 @click.option("--status", type=click.Choice(_STATUSES), help="What came of them.")
 @click.option("--since", help="Published since then: 2026-01-31T12:00:00Z, or 15m ago.")
 @click.option("--until", help="Published before then.")
@@ -236,7 +240,7 @@ def _search_of(topic: str | None, asked: dict[str, Any]) -> Any:
 
 
 @trace.command(epilog="Example: penstock trace latency --json")
-@click.option("--topic", help="Of this topic only.")
+@click.option("--topic", shell_complete=complete_topic, help="Of this topic only.")
 @remote_options
 @output_options
 def latency(*, topic: str | None, broker: BrokerOptions, output: Output) -> None:

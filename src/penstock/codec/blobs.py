@@ -98,7 +98,7 @@ class JoinedBlobs(Sequence[bytes]):
     """Byte strings in parts that are joined already, so that an encoder only has to concatenate them."""
 
     def __init__(self, parts: Sequence[tuple[Blobs, int]]) -> None:
-        """Parts without nulls, each with its number of items."""
+        """Parts, each with its number of items. One that has nulls has its lengths as an array."""
         self.parts = parts
         self._count = sum(count for _, count in parts)
 

@@ -1,4 +1,4 @@
-"""Reads topics as tables and streams of Spark, and makes sessions for that.
+"""Reads topics as tables and streams of Spark, writes both into topics, and makes sessions for that.
 
     from penstock.spark import session
 

@@ -17,6 +17,25 @@ class SourceColumn(NamedTuple):
 
 
 HEADERS_KIND = "array<struct<key: string, value: binary>>"
+DEAD_LETTER_FIELDS = {
+    "original_topic": "string",
+    "original_partition": "int",
+    "original_offset": "bigint",
+    "original_timestamp": "timestamp",
+    "delivery_attempts": "int",
+    "first_delivery": "timestamp",
+    "last_delivery": "timestamp",
+    "last_consumer": "string",
+    "group": "string",
+    "last_error": "string",
+    "dlq_timestamp": "timestamp",
+    "dlq_reason": "string",
+}
+"""The fields of a dead letter's provenance, and their types as Spark writes them."""
+
+DEAD_LETTER_KIND = (
+    f"struct<{', '.join(f'{name}: {kind}' for name, kind in DEAD_LETTER_FIELDS.items())}>"
+)
 COLUMNS = (
     SourceColumn("key", "binary", "key", "as published; may be null"),
     SourceColumn("value", "binary", "value", "as published; may be null"),
@@ -33,15 +52,21 @@ COLUMNS = (
     SourceColumn("delay_id", "bigint", None, "its offset among the delayed messages, or null"),
     SourceColumn("schema_id", "bigint", "schema_id", "or null"),
     SourceColumn("trace_id", "string", None, "from the header `traceparent`, or null"),
+    SourceColumn(
+        "dead_letter", DEAD_LETTER_KIND, None, "of a dead letter; else null; only if asked for"
+    ),
 )
 BY_NAME = {one.name: one for one in COLUMNS}
-DEFAULT_COLUMNS = tuple(one.name for one in COLUMNS if one.name != "headers")
+ASKED_FOR = frozenset({"headers", "dead_letter"})
+"""Columns that are read only if an option names them."""
+DEFAULT_COLUMNS = tuple(one.name for one in COLUMNS if one.name not in ASKED_FOR)
 
 
 def check_columns(asked: Sequence[str], *, has_headers: bool) -> tuple[str, ...]:
     """Returns the columns to read, in the order asked for. Refused: one is unknown, or named twice."""
     if not asked:
-        return tuple(one.name for one in COLUMNS if one.name != "headers" or has_headers)
+        usual = {*DEFAULT_COLUMNS, "headers"} if has_headers else {*DEFAULT_COLUMNS}
+        return tuple(one.name for one in COLUMNS if one.name in usual)
     for name in asked:
         if name not in BY_NAME:
             near = get_close_matches(name, BY_NAME, n=1)

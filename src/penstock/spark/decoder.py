@@ -16,14 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..api.dead_letters import split_headers
 from ..client.replies import REPLY_BYTES_MAX
 from ..codec import Head, Origin
 from ..codec.arrow import arrow_column, decode_arrow, int64s_of
 from ..codec.body import Body, Column
 from ..codec.decode import delay_ids, open_body
 from ..codec.numbers import as_array, moved
-from ..model import Priority
-from .columns import BY_NAME
+from ..model import Priority, Provenance
+from .columns import BY_NAME, DEAD_LETTER_FIELDS
 
 # One record batch for Spark has at least so many rows, unless its range ends before, ...
 ROWS_MIN = 10_000
@@ -42,6 +43,8 @@ _TYPES: dict[str, pa.DataType] = {
     "bigint": pa.int64(),
     "timestamp": _INSTANT,
 }
+_DEAD_LETTER = pa.struct([(name, _TYPES[kind]) for name, kind in DEAD_LETTER_FIELDS.items()])
+_STRUCTURED = {"headers": _HEADERS, "dead_letter": _DEAD_LETTER}
 _TRACE_HEADER = "traceparent"
 # Version, trace id, span id, flags: the form of the W3C recommendation "Trace Context".
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -102,7 +105,7 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def _type_of(name: str) -> pa.DataType:
-    return _HEADERS if name == "headers" else _TYPES[BY_NAME[name].kind]
+    return _STRUCTURED.get(name) or _TYPES[BY_NAME[name].kind]
 
 
 class Decoder:
@@ -251,6 +254,33 @@ def _trace_ids(one: _OpenBatch) -> pa.Array:
     return _texts(rows)
 
 
+def _dead_letters(one: _OpenBatch) -> pa.Array:
+    """Returns the provenance of each dead letter, and null for messages that are none."""
+    rows: list[Provenance | None] = [None] * one.rows
+    if one.head.origin is Origin.OUTBOX:
+        named = one.column("headers").to_pylist()
+        pairs = [tuple((header["name"], header["value"]) for header in row) for row in named]
+        rows = [split_headers(headers)[1] for headers in pairs]
+    is_there = np.array([found is not None for found in rows], np.bool_)
+    fields = [_field_of_letters(name, rows) for name in DEAD_LETTER_FIELDS]
+    valid = pa.py_buffer(np.packbits(is_there, bitorder="little"))
+    return pa.Array.from_buffers(_DEAD_LETTER, len(rows), [valid], children=fields)
+
+
+def _field_of_letters(name: str, rows: Sequence[Provenance | None]) -> pa.Array:
+    found: list[Any] = [None if one is None else getattr(one, name) for one in rows]
+    kind = _TYPES[DEAD_LETTER_FIELDS[name]]
+    if kind == pa.string():
+        return _texts(found)
+    is_time = kind == _INSTANT
+    # A time of 0: it was never delivered.
+    is_there = np.array([one is not None and not (is_time and one == 0) for one in found], np.bool_)
+    numbers = np.array([one or 0 for one in found], np.int64)
+    if is_time:
+        numbers //= _NS_PER_US
+    return _of_numbers(numbers.astype(np.int32) if kind == pa.int32() else numbers, kind, is_there)
+
+
 def _texts(rows: Sequence[str | None]) -> pa.Array:
     encoded = [(one or "").encode() for one in rows]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
@@ -275,6 +305,7 @@ _MAKERS: dict[str, Callable[[_OpenBatch], pa.Array]] = {
     "delay_id": _delay_ids,
     "schema_id": _schema_ids,
     "trace_id": _trace_ids,
+    "dead_letter": _dead_letters,
 }
 _ABSENT: dict[str, Callable[[_OpenBatch], bool]] = {
     "priority": lambda one: Column.PRIORITIES not in one.body.numbers,
@@ -282,5 +313,6 @@ _ABSENT: dict[str, Callable[[_OpenBatch], bool]] = {
     "delay_id": lambda one: one.head.origin is not Origin.DELAY,
     "schema_id": lambda one: Column.SCHEMA_IDS not in one.body.numbers,
     "trace_id": lambda one: one.body.header_count == 0,
+    "dead_letter": lambda one: one.head.origin is not Origin.OUTBOX,
 }
 _DEFAULTS: dict[str, object] = {"priority": int(Priority.NORMAL)}

@@ -3,46 +3,29 @@
 They are named as in Spark's Kafka source where that has the same option.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from enum import Enum
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..client import Client, ClientSettings, RetryPolicy
 from ..errors import Refused
 from ..model import check_name
 from .columns import DEFAULT_COLUMNS, check_columns
+from .option_reader import (
+    DEFAULT_URL,
+    BrokerOptions,
+    Option,
+    OptionReader,
+    UsedBy,
+    known_options,
+)
 
-DEFAULT_URL = "penstock://127.0.0.1:9092"
 EARLIEST, LATEST = -2, -1
 """In JSON these two stand for the ends of a partition, as in Kafka."""
 
 _NS_PER_MS = 1_000_000
-_BACKOFF_MS = 200
-_BACKOFF_MS_MAX = 5000
-_KEY_BYTES_MAX = 4096
-
-
-class UsedBy(Enum):
-    """The kinds of query that take an option."""
-
-    BOTH = "both"
-    BATCH = "batch"
-    STREAM = "stream"
-
-
-class Option(NamedTuple):
-    """One option, and what the guide says of it."""
-
-    name: str
-    used_by: UsedBy
-    default: str
-    says: str
 
 
 OPTIONS = (
@@ -68,7 +51,12 @@ OPTIONS = (
     Option("maxOffsetsPerTrigger", UsedBy.STREAM, "", "at most so many messages in a micro-batch"),
     Option("minPartitions", UsedBy.BOTH, "", "split into at least so many tasks"),
     Option("includeHeaders", UsedBy.BOTH, "false", "add the column `headers`"),
-    Option("columns", UsedBy.BOTH, "all but headers", "only these columns, separated by commas"),
+    Option(
+        "columns",
+        UsedBy.BOTH,
+        "all but headers and dead_letter",
+        "only these columns, separated by commas",
+    ),
     Option(
         "schema",
         UsedBy.BOTH,
@@ -102,7 +90,6 @@ OPTIONS = (
         "tries after the first when the broker is away; 9 take about 20 s",
     ),
 )
-_BY_NAME = {one.name.lower(): one for one in OPTIONS}
 # Spark adds these to the options.
 _NOT_OURS = frozenset({"path", "paths"})
 
@@ -151,15 +138,12 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions:
-    """All options of a query. Spark sends them to the executors: the name of the key's file, never the key."""
+class SourceOptions(BrokerOptions):
+    """All options of a query that reads."""
 
     topics: Topics
     start: OffsetSpec
     end: OffsetSpec = FROM_LATEST
-    url: str = DEFAULT_URL
-    api_key_file: str | None = None
-    ca_file: str | None = None
     rows_a_trigger: int | None = None
     tasks_min: int | None = None
     columns: tuple[str, ...] = DEFAULT_COLUMNS
@@ -173,23 +157,6 @@ class SourceOptions:
     is_filtered: bool = False
     mode: Mode = Mode.NETWORK
     data_dir: str | None = None
-    retries: int = 9
-
-    def connect(self) -> Client:
-        """Returns a client, which the caller closes. Refused: the file with the key cannot be read."""
-        policy = RetryPolicy(
-            retries=self.retries, backoff_ms=_BACKOFF_MS, backoff_ms_max=_BACKOFF_MS_MAX
-        )
-        settings = ClientSettings(retry=policy, ca_file=self.ca_file)
-        key, file = None, self.api_key_file
-        if file is not None:
-            try:
-                with Path(file).open(encoding="utf-8") as opened:
-                    key = opened.read(_KEY_BYTES_MAX).strip()
-            except (OSError, UnicodeDecodeError) as error:
-                reason = getattr(error, "strerror", None) or error
-                raise Refused(f"apiKeyFile {file}: {reason}") from None
-        return Client(self.url, key=key, settings=settings)
 
 
 def parse_options(given: Mapping[str, str], used_by: UsedBy | None) -> SourceOptions:
@@ -197,7 +164,7 @@ def parse_options(given: Mapping[str, str], used_by: UsedBy | None) -> SourceOpt
 
     Refused names the option and says what it takes.
     """
-    asked = _OptionReader(_known(given, used_by))
+    asked = OptionReader(_known(given, used_by))
     is_stream = used_by is UsedBy.STREAM
     group, topics = asked.named("group"), _topics(asked)
     return SourceOptions(
@@ -218,11 +185,11 @@ def parse_options(given: Mapping[str, str], used_by: UsedBy | None) -> SourceOpt
         is_filtered=asked.flag("pushFilters"),
         mode=asked.one_of("mode", Mode, Mode.NETWORK),
         data_dir=asked.text("dataDir"),
-        retries=_retries(asked),
+        retries=asked.retries(),
     )
 
 
-def _subject(asked: "_OptionReader", topics: Topics) -> str | None:
+def _subject(asked: OptionReader, topics: Topics) -> str | None:
     word, named = asked.text("schema"), asked.text("schemaSubject")
     if word is None:
         if named is not None or asked.text("schemaVersion") is not None:
@@ -236,7 +203,7 @@ def _subject(asked: "_OptionReader", topics: Topics) -> str | None:
     return named or f"{names[0]}-value"
 
 
-def _version(asked: "_OptionReader") -> int:
+def _version(asked: OptionReader) -> int:
     if (asked.text("schemaVersion") or "latest").lower() == "latest":
         return LATEST
     return asked.number("schemaVersion") or LATEST
@@ -244,107 +211,36 @@ def _version(asked: "_OptionReader") -> int:
 
 def asks_registry(given: Mapping[str, str]) -> bool:
     """Whether the columns depend on a schema of the broker."""
-    return _OptionReader(_known(given, None)).text("schema") is not None
+    return OptionReader(_known(given, None)).text("schema") is not None
 
 
 def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
     """Returns only the columns: Spark asks for them before it says whether it plans a batch or a stream."""
-    return _columns(_OptionReader(_known(given, None)))
+    return _columns(OptionReader(_known(given, None)))
 
 
-def _columns(asked: "_OptionReader") -> tuple[str, ...]:
+def _columns(asked: OptionReader) -> tuple[str, ...]:
     return check_columns(_words(asked.text("columns")), has_headers=asked.flag("includeHeaders"))
 
 
 def _known(given: Mapping[str, str], used_by: UsedBy | None) -> dict[str, str]:
-    """Returns the options by their proper names; capitals do not matter. Refused: unknown, or not for this query."""
-    found = {}
     for name, value in given.items():
-        option = _BY_NAME.get(name.lower())
-        if option is None:
-            if name.lower() in _NOT_OURS:
-                raise Refused(
-                    f"there is nothing to load from {value!r}: name topics in 'subscribe'"
-                )
-            raise Refused(_unknown(name))
-        if used_by is not None and option.used_by not in {UsedBy.BOTH, used_by}:
-            raise Refused(f"option {option.name} is for a {option.used_by.value} only")
-        found[option.name] = str(value)
-    return found
-
-
-def _unknown(name: str) -> str:
-    near = get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
-    meant = f"; did you mean {_BY_NAME[near[0]].name}?" if near else ""
-    known = ", ".join(one.name for one in OPTIONS)
-    return (
-        f"unknown option {name!r}{meant} There are: {known}"
-        if meant
-        else (f"unknown option {name!r}. There are: {known}")
-    )
-
-
-class _OptionReader:
-    """Parses the text of options. Every method refuses a wrong value with the name of the option."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self.given = given
-
-    def text(self, name: str) -> str | None:
-        return self.given.get(name, "").strip() or None
-
-    def named(self, name: str) -> str | None:
-        found = self.text(name)
-        return None if found is None else check_name(found, name)
-
-    def number(self, name: str, *, least: int = 1) -> int | None:
-        found = self.text(name)
-        if found is None:
-            return None
-        if not found.isascii() or not found.isdecimal() or len(found) > 18 or int(found) < least:
-            raise Refused(f"option {name} must be a number of at least {least}, got {found[:40]!r}")
-        return int(found)
-
-    def flag(self, name: str, *, default: bool = False) -> bool:
-        found = (self.text(name) or str(default)).lower()
-        if found not in {"true", "false"}:
-            raise Refused(f"option {name} must be true or false, got {found[:40]!r}")
-        return found == "true"
-
-    def one_of(self, name: str, kind: type[Mode], default: Mode) -> Mode:
-        found = self.text(name)
-        known = {one.value: one for one in kind}
-        if found is not None and found.lower() not in known:
-            raise Refused(f"option {name} must be one of {', '.join(known)}, got {found[:40]!r}")
-        return default if found is None else known[found.lower()]
-
-    def json(self, name: str) -> dict[str, Any] | None:
-        """Returns a JSON object, or None for a plain word or no value."""
-        found = self.text(name)
-        if found is None or not found.startswith("{"):
-            return None
-        try:
-            return dict(json.loads(found))
-        except ValueError as error:
-            raise Refused(f"option {name} is not JSON: {error}") from None
+        if name.lower() in _NOT_OURS:
+            raise Refused(f"there is nothing to load from {value!r}: name topics in 'subscribe'")
+    return known_options(given, OPTIONS, used_by)
 
 
 def _words(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
-def _retries(asked: _OptionReader) -> int:
-    retries = asked.number("retries", least=0)
-    return 9 if retries is None else min(retries, 1000)
-
-
-def _topics(asked: _OptionReader) -> Topics:
+def _topics(asked: OptionReader) -> Topics:
     names = ("subscribe", "subscribePattern", "assign")
     found = [name for name in names if asked.text(name) is not None]
     if len(found) != 1:
         given = f"{' and '.join(found)} were given" if found else "none was given"
         raise Refused(f"give one of subscribe, subscribePattern and assign; {given}")
-    readers: dict[str, Callable[[_OptionReader], Topics]] = {
+    readers: dict[str, Callable[[OptionReader], Topics]] = {
         "subscribe": _subscribed,
         "subscribePattern": _matched,
         "assign": _assigned,
@@ -352,12 +248,12 @@ def _topics(asked: _OptionReader) -> Topics:
     return readers[found[0]](asked)
 
 
-def _subscribed(asked: _OptionReader) -> Topics:
+def _subscribed(asked: OptionReader) -> Topics:
     names = _words(asked.text("subscribe"))
     return Topics(names=tuple(dict.fromkeys(check_name(name, "topic") for name in names)))
 
 
-def _matched(asked: _OptionReader) -> Topics:
+def _matched(asked: OptionReader) -> Topics:
     pattern = asked.text("subscribePattern") or ""
     try:
         re.compile(pattern)
@@ -366,7 +262,7 @@ def _matched(asked: _OptionReader) -> Topics:
     return Topics(pattern=pattern)
 
 
-def _assigned(asked: _OptionReader) -> Topics:
+def _assigned(asked: OptionReader) -> Topics:
     wrong = 'option assign looks like {"orders": [0, 2]}'
     found = asked.json("assign")
     if not found:
@@ -383,7 +279,7 @@ def _is_natural(one: object) -> bool:
     return isinstance(one, int) and not isinstance(one, bool) and one >= 0
 
 
-def _place(asked: _OptionReader, which: str, default: OffsetSpec) -> OffsetSpec:
+def _place(asked: OptionReader, which: str, default: OffsetSpec) -> OffsetSpec:
     by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
     word, time = asked.text(by_offset), asked.text(by_time)
     if word is not None and time is not None:

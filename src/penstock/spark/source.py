@@ -2,19 +2,29 @@
 
 from dataclasses import replace
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from ..errors import Refused
 from .batch import BatchReader
 from .columns import ddl
 from .filters import FilteredBatchReader
-from .options import SourceOptions, UsedBy, asks_registry, parse_columns, parse_options
+from .option_reader import UsedBy
+from .options import SourceOptions, asks_registry, parse_columns, parse_options
+from .sink import BatchWriter, StreamWriter
+from .sink_columns import check_sink_columns
+from .sink_options import SinkOptions, parse_sink_options
 from .stream import StreamReader
 
 
 class PenstockSource(DataSource):
-    """Reads topics as tables and as streams."""
+    """Reads topics as tables and as streams, and writes both into topics."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,6 +49,28 @@ class PenstockSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(_planned(parse_options(self.options, UsedBy.STREAM), schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise Refused("a topic cannot be overwritten, only added to: use mode append")
+        options = self._sink_options(schema, UsedBy.BATCH)
+        if options.topic is not None:
+            with options.connect() as client:
+                client.topic(options.topic)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if overwrite:
+            raise Refused(
+                "a topic cannot be overwritten: output mode complete is not for it, use append"
+            )
+        return StreamWriter(self._sink_options(schema, UsedBy.STREAM))
+
+    def _sink_options(self, schema: StructType, used_by: UsedBy) -> SinkOptions:
+        """Returns the options of a query that writes these columns. Refused: an option or a column is wrong."""
+        options = parse_sink_options(self.options, used_by)
+        check_sink_columns(schema, has_topic=options.topic is not None)
+        return options
 
 
 def _planned(options: SourceOptions, schema: StructType) -> SourceOptions:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..api.schemas import LATEST
-from .options import DEFAULT_URL
+from .option_reader import DEFAULT_URL
 from .pipelines.remote import Remote
 
 if TYPE_CHECKING:

@@ -1,0 +1,133 @@
+"""Reads the options of a query: what an option is, which of them are known, and how the text of each is parsed.
+
+Source and sink each have a table of options; both refuse an unknown or a wrong one by name.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from ..client import Client, ClientSettings, RetryPolicy
+from ..errors import Refused
+from ..model import check_name
+
+DEFAULT_URL = "penstock://127.0.0.1:9092"
+_BACKOFF_MS = 200
+_KEY_BYTES_MAX = 4096
+Choice = TypeVar("Choice", bound=Enum)
+
+
+class UsedBy(Enum):
+    """The kinds of query that take an option."""
+
+    BOTH = "both"
+    BATCH = "batch"
+    STREAM = "stream"
+
+
+class Option(NamedTuple):
+    """One option, and what the guide says of it."""
+
+    name: str
+    used_by: UsedBy
+    default: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """How to reach the broker. Spark sends it to the executors: the name of the key's file, never the key."""
+
+    # The longest pause between two tries. A broker that asks for a longer one is not asked again.
+    pause_ms_max: ClassVar[int] = 5000
+    url: str = DEFAULT_URL
+    api_key_file: str | None = None
+    ca_file: str | None = None
+    retries: int = 9
+
+    def connect(self) -> Client:
+        """Returns a client, which the caller closes. Refused: the file with the key cannot be read."""
+        policy = RetryPolicy(
+            retries=self.retries, backoff_ms=_BACKOFF_MS, backoff_ms_max=self.pause_ms_max
+        )
+        settings = ClientSettings(retry=policy, ca_file=self.ca_file)
+        key, file = None, self.api_key_file
+        if file is not None:
+            try:
+                with Path(file).open(encoding="utf-8") as opened:
+                    key = opened.read(_KEY_BYTES_MAX).strip()
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise Refused(f"apiKeyFile {file}: {reason}") from None
+        return Client(self.url, key=key, settings=settings)
+
+
+def known_options(
+    given: Mapping[str, str], options: Sequence[Option], used_by: UsedBy | None
+) -> dict[str, str]:
+    """Returns the options by their proper names; capitals do not matter. Refused: unknown, or not for this query."""
+    by_name, found = {one.name.lower(): one for one in options}, {}
+    for name, value in given.items():
+        option = by_name.get(name.lower())
+        if option is None:
+            near = get_close_matches(name.lower(), by_name, n=1, cutoff=0.5)
+            meant = f"; did you mean {by_name[near[0]].name}?" if near else "."
+            names = ", ".join(one.name for one in options)
+            raise Refused(f"unknown option {name!r}{meant} There are: {names}")
+        if used_by is not None and option.used_by not in {UsedBy.BOTH, used_by}:
+            raise Refused(f"option {option.name} is for a {option.used_by.value} only")
+        found[option.name] = str(value)
+    return found
+
+
+class OptionReader:
+    """Parses the text of options. Every method refuses a wrong value with the name of the option."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.given = given
+
+    def text(self, name: str) -> str | None:
+        return self.given.get(name, "").strip() or None
+
+    def named(self, name: str) -> str | None:
+        found = self.text(name)
+        return None if found is None else check_name(found, name)
+
+    def number(self, name: str, *, least: int = 1) -> int | None:
+        found = self.text(name)
+        if found is None:
+            return None
+        if not found.isascii() or not found.isdecimal() or len(found) > 18 or int(found) < least:
+            raise Refused(f"option {name} must be a number of at least {least}, got {found[:40]!r}")
+        return int(found)
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        found = (self.text(name) or str(default)).lower()
+        if found not in {"true", "false"}:
+            raise Refused(f"option {name} must be true or false, got {found[:40]!r}")
+        return found == "true"
+
+    def one_of(self, name: str, kind: type[Choice], default: Choice) -> Choice:
+        found = self.text(name)
+        known = {one.value: one for one in kind}
+        if found is not None and found.lower() not in known:
+            raise Refused(f"option {name} must be one of {', '.join(known)}, got {found[:40]!r}")
+        return default if found is None else known[found.lower()]
+
+    def json(self, name: str) -> dict[str, Any] | None:
+        """Returns a JSON object, or None for a plain word or no value."""
+        found = self.text(name)
+        if found is None or not found.startswith("{"):
+            return None
+        try:
+            return dict(json.loads(found))
+        except ValueError as error:
+            raise Refused(f"option {name} is not JSON: {error}") from None
+
+    def retries(self) -> int:
+        retries = self.number("retries", least=0)
+        return 9 if retries is None else min(retries, 1000)
