@@ -8,7 +8,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from penstock.client import Client, ClientSettings, RetryPolicy
-from penstock.client.delays import DelayedPlace
 from penstock.errors import NotFound, NotPending, Unavailable
 
 from . import orders as wares
@@ -161,17 +160,16 @@ class Shop:
     def _cancel_some(self) -> None:
         """Some customers have paid; their reminders are not needed any more, if they have not come yet."""
         for number in range(0, wares.REMINDERS, PAID_IN_TIME_ONE_IN):
-            place = DelayedPlace(REMINDERS_TOPIC, delay_key=f"order-{number}")
             try:
-                self._cancel(place)
+                self._cancel(f"order-{number}")
                 self.cancelled += 1
             except (NotPending, NotFound):
                 continue
 
-    def _cancel(self, place: DelayedPlace) -> None:
+    def _cancel(self, delay_key: str) -> None:
         while True:
             try:
-                self.client.cancel_delayed(place)
+                self.client.cancel_delayed(REMINDERS_TOPIC, delay_key=delay_key)
                 return
             except Unavailable:
                 time.sleep(LOOK_EVERY_S)

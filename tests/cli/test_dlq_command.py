@@ -8,8 +8,7 @@ import pytest
 
 from penstock.cli.dlq import send_back
 from penstock.cli.exits import Exit
-from penstock.client import Redrive
-from penstock.client.dead_letters import Redriven
+from penstock.client.dead_letters import Redrive, Redriven
 
 pytestmark = pytest.mark.tier("test")
 NAMES = count()
@@ -116,9 +115,9 @@ class SlowServer:
     def __init__(self, waiting: int, stuck: int = 0) -> None:
         self.waiting, self.stuck, self.calls = waiting, stuck, 0
 
-    def redrive(self, topic: str, order: Redrive) -> Redriven:
+    def redrive(self, topic: str, *, dry_run: bool, **_order: object) -> Redriven:
         matched = self.waiting + self.stuck
-        if order.is_dry_run:
+        if dry_run:
             return Redriven(matched, 0, [], dry_run=True)
         self.calls += 1
         sent = min(2, self.waiting)

@@ -7,7 +7,6 @@ import pytest
 
 from penstock.cli.exits import Exit
 from penstock.client import Client
-from penstock.client.dead_letters import Redrive
 from penstock.testing.server import running_server
 
 pytestmark = pytest.mark.tier("test")
@@ -40,7 +39,7 @@ def test_a_message_is_followed_by_hand_through_a_restart(tmp_path, run, surround
         surroundings.setenv("PENSTOCK_SERVER", url)
         while not client.dead_letters("orders"):
             time.sleep(0.01)
-        client.redrive("orders", Redrive(target="group"))
+        client.redrive("orders", target="group")
         client.ack(polled(client, "three"))
         shown = run("trace", "message", "orders", "0/0")
         assert shown.code == Exit.OK

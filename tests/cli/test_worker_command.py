@@ -106,11 +106,18 @@ def test_failures_are_told_with_their_traceback_and_end_as_dead_letters(app, cli
 
 
 @pytest.mark.tier("test")
-@pytest.mark.parametrize(("target", "word"), [("app:later", "later"), ("app:Shelf.put", "put")])
-def test_coroutine_functions_and_functions_of_classes(app, client, target, word):
+@pytest.mark.parametrize(
+    ("target", "word", "options"),
+    [
+        ("app:later", "later", ["--concurrency", "4"]),
+        ("app:Shelf.put", "put", ["--concurrency", "4"]),
+        ("app:handle", "done", ["--processes", "--deadline", "1m"]),
+    ],
+)
+def test_coroutines_functions_of_classes_and_processes(app, client, target, word, options):
     client.create_topic(f"worker-{word}", partitions=1)
     client.publish(f"worker-{word}", b"x")
-    with started(app, target, f"worker-{word}", "--concurrency", "4") as process:
+    with started(app, target, f"worker-{word}", *options) as process:
         assert process.stdout.readline() == f"{word} x\n"
         process.terminate()
         process.communicate(timeout=120)

@@ -8,11 +8,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from penstock import Message
+from penstock import Broker, Message
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
 from penstock.client.commands import name_of, partition_number
-from penstock.client.dead_letters import Redrive
-from penstock.client.delays import DelayedPlace
 from penstock.errors import PenstockError, Refused
 
 WRONG = (
@@ -30,7 +28,6 @@ WRONG = (
     float("inf"),
     object(),
 )
-PLACE = DelayedPlace("orders", 0, 0)
 # Enough that a call is made; every other argument is wrong in its turn.
 RIGHT = {
     "name": "orders",
@@ -48,8 +45,6 @@ RIGHT = {
     "offsets": {"orders": {0: 0}},
     "to": "earliest",
     "offset": 0,
-    "order": Redrive(),
-    "place": PLACE,
     "subject": "orders-value",
     "schema": '"int"',
     "content": b"{}",
@@ -230,3 +225,13 @@ def test_the_numbers_of_numpy_are_partitions_too():
     for wrong in (True, 1.0, np.float64(1), None, b"1"):
         with pytest.raises(Refused, match="partitions and offsets are whole numbers"):
             partition_number(wrong)
+
+
+@pytest.mark.parametrize(
+    "name", ["dead_letters", "redrive", "delayed_get", "cancel_delayed", "reschedule", "reset"]
+)
+def test_the_embedded_broker_is_asked_in_the_same_words(name):
+    """A program that moves from one to the other keeps its calls."""
+    ours = inspect.signature(getattr(Client, name)).parameters
+    theirs = inspect.signature(getattr(Broker, name)).parameters
+    assert {one: ours[one].kind for one in theirs} == {one: how.kind for one, how in theirs.items()}

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from penstock.client import AsyncClient, Client, ClientSettings, Outgoing, Redrive, RetryPolicy
+from penstock.client import AsyncClient, Client, ClientSettings, Outgoing, RetryPolicy
 from penstock.errors import (
     AlreadyExists,
     AnswerTimeout,
@@ -43,11 +43,11 @@ def test_publish_poll_answer_and_read(url):
             client.nack(held[b"two"])
         client.reject(held[b"three"], "broken")
         # A redrive waits for letters that are on their way.
-        assert client.redrive("plain", Redrive(is_dry_run=True)).matched == 1
+        assert client.redrive("plain", dry_run=True).matched == 1
         (letter,) = client.dead_letters("plain")
         assert (letter.value, letter.last_error) == (b"three", "broken")
         assert client.count_dead_letters("plain")[0]["count"] == 1
-        assert client.redrive("plain", Redrive()).redriven == 1
+        assert client.redrive("plain").redriven == 1
         assert client.lag("g").total == 1
         assert [move["partition"] for move in client.reset("g", "earliest", dry_run=True)] == [0]
         assert [one.value for _, one in client.read("plain")] == [

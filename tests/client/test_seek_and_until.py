@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from penstock.client import Client, DelayedPlace
+from penstock.client import Client
 from penstock.errors import NotOwner, OffsetOutOfRange, Refused
 
 
@@ -110,5 +110,4 @@ def test_a_read_starts_a_span_ago(client, topic):
 
 def test_a_delayed_message_is_named_by_a_place(client, topic):
     made = client.publish(topic, b"later", delay="1h", partition=0)
-    place = DelayedPlace(topic, made.partition, made.offset)
-    assert client.cancel_delayed(place).state == "CANCELLED"
+    assert client.cancel_delayed(topic, made.partition, made.offset).state == "CANCELLED"

@@ -1,6 +1,6 @@
 """`penstock delay`: messages that wait for their time."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,7 +10,7 @@ from .remote import BrokerOptions, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
     from ..api.schedules import ScheduleDescription
-    from ..client.delays import Delayed, DelayedPlace
+    from ..client.delays import Delayed
 
 EPILOG = """\b
 Examples:
@@ -101,14 +101,14 @@ def row_of(one: "Delayed", output: Output) -> dict[str, object]:
     }
 
 
-def asked(topic: str, where: str | None, delay_key: str | None) -> "DelayedPlace":
-    from ..client.delays import DelayedPlace
-
+def asked(where: str | None, delay_key: str | None) -> dict[str, Any]:
+    """Returns the keywords by which the client knows a delayed message. UsageError: none, or two of them."""
     if (where is None) == (delay_key is None):
         raise click.UsageError("say which: PARTITION/OFFSET, or --delay-key")
     if where is None:
-        return DelayedPlace(topic, delay_key=delay_key)
-    return DelayedPlace(topic, *partition_offset(where))
+        return {"delay_key": delay_key}
+    partition, offset = partition_offset(where)
+    return {"partition": partition, "offset": offset}
 
 
 @delay.command(epilog="Example: penstock delay show orders 0/17")
@@ -121,9 +121,9 @@ def show(
     topic: str, where: str | None, *, delay_key: str | None, broker: BrokerOptions, output: Output
 ) -> None:
     """Show a delayed message, also if it is finished."""
-    wanted = asked(topic, where, delay_key)
+    wanted = asked(where, delay_key)
     with connected(broker) as client:
-        found = client.delayed_get(wanted)
+        found = client.delayed_get(topic, **wanted)
     output.record(row_of(found, output))
 
 
@@ -146,11 +146,11 @@ def move(
     output: Output,
 ) -> None:
     """Deliver a message at another time."""
-    wanted = asked(topic, where, delay_key)
+    wanted = asked(where, delay_key)
     if (span is None) == (deliver_at is None):
         raise click.UsageError("say when: --delay or --deliver-at")
     with connected(broker) as client:
-        moved = client.reschedule(wanted, delay=span, deliver_at=deliver_at)
+        moved = client.reschedule(topic, **wanted, delay=span, deliver_at=deliver_at)
     output.outcome(f"comes at {moved.deliver_at}", row_of(moved, output))
 
 
@@ -164,9 +164,9 @@ def cancel(
     topic: str, where: str | None, *, delay_key: str | None, broker: BrokerOptions, output: Output
 ) -> None:
     """Never deliver a message. Exit code 3 if it came already."""
-    wanted = asked(topic, where, delay_key)
+    wanted = asked(where, delay_key)
     with connected(broker) as client:
-        gone = client.cancel_delayed(wanted)
+        gone = client.cancel_delayed(topic, **wanted)
     output.outcome(f"{gone.partition}/{gone.offset} is cancelled", row_of(gone, output))
 
 

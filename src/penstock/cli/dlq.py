@@ -13,8 +13,8 @@ from .output import Output, one_line_of, output_options, text_of
 from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
-    from ..client import Client, Letters, Redrive
-    from ..client.dead_letters import DeadLetter, Redriven
+    from ..client import Client, Letters
+    from ..client.dead_letters import DeadLetter, Redrive, Redriven
 
 EPILOG = """\b
 Examples:
@@ -84,10 +84,10 @@ def list_letters(
     """Show what was given up, and why."""
     with connected(broker) as client:
         if group_by is not None:
-            counts = client.count_dead_letters(topic, group_by, letters)
+            counts = client.count_dead_letters(topic, group_by, selection=letters)
             output.rows(counts, [group_by, "count", "first", "last"], empty="no dead letters")
             return
-        found = client.dead_letters(topic, letters, limit=limit)
+        found = client.dead_letters(topic, selection=letters, limit=limit)
     output.rows([row_of(one, output) for one in found], LISTED, empty="no dead letters")
 
 
@@ -179,7 +179,7 @@ def edit(
 
     Without --value, --key and --header your editor opens with the value; saved without a change, nothing happens.
     """
-    from ..client import Letters, Redrive
+    from ..client import Letters
 
     at = partition_offset(where)
     changes = {"value": value, "key": key}
@@ -187,13 +187,13 @@ def edit(
         letter = client.dead_letter(topic, *at)
         if value is None and key is None and not headers:
             changes["value"] = in_editor(letter)
-        order = Redrive(
-            Letters(offsets=[at]),
+        done = client.redrive(
+            topic,
+            selection=Letters(offsets=[at]),
             edit={name: one for name, one in changes.items() if one is not None},
             headers=header_pairs(headers) or None,
-            is_dry_run=is_dry_run,
+            dry_run=is_dry_run,
         )
-        done = client.redrive(topic, order)
     report(ctx, done, output)
 
 
@@ -224,7 +224,7 @@ def in_editor(letter: "DeadLetter") -> str:
 )
 @click.option("--rate", type=click.IntRange(min=1), help="So many each second.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only say what would happen.")
+@click.option("--dry-run", is_flag=True, help="Only say what would happen.")
 @remote_options
 @output_options
 @click.pass_context
@@ -241,7 +241,7 @@ def redrive(
     **more: Any,
 ) -> None:
     """Send dead letters back. Exit code 1 if some could not go."""
-    from ..client import Redrive
+    from ..client.dead_letters import Redrive
 
     if places:
         letters = letters._replace(offsets=[partition_offset(one) for one in places])
@@ -261,16 +261,16 @@ def send_back(client: "Client", topic: str, order: "Redrive") -> "Redriven":
     from ..client.dead_letters import Redriven
     from .progress import Bar
 
-    if order.rate is None or order.is_dry_run:
-        return client.redrive(topic, order)
-    matched = client.redrive(topic, order._replace(is_dry_run=True)).matched
+    if order.rate is None or order.dry_run:
+        return client.redrive(topic, **order._asdict())
+    matched = client.redrive(topic, **order._replace(dry_run=True)._asdict()).matched
     redriven = 0
     failed: list[dict[str, Any]] = []
     with Bar(topic, matched) as bar:
         while redriven + len(failed) < matched:
             bar.at(redriven, redriven)
             left = None if order.limit is None else order.limit - redriven
-            done = client.redrive(topic, order._replace(limit=left))
+            done = client.redrive(topic, **order._replace(limit=left)._asdict())
             redriven, failed = redriven + done.redriven, done.failed
             if not done.redriven:
                 break  # The rest cannot be redriven, or another client has redriven it.

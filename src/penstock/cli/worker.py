@@ -63,6 +63,7 @@ class WorkerCommand(click.Command):
     help="Work as a member of this group.",
 )
 @click.option("--concurrency", "-c", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--processes", is_flag=True, help="Each in a process, killed at the deadline.")
 @click.option(
     "--retries", type=click.IntRange(min=0), help="Give up after so many; or the topic's."
 )

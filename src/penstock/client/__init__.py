@@ -16,8 +16,6 @@ from ..api.units import Duration as Duration
 from .commands import Content as Content
 from .commands import Moment as Moment
 from .dead_letters import Letters as Letters
-from .dead_letters import Redrive as Redrive
-from .delays import DelayedPlace as DelayedPlace
 from .leased_messages import Delivered as Delivered
 from .leased_messages import Polled as Polled
 from .leased_messages import Received as Received

@@ -1,11 +1,11 @@
 """Dead letters as the client shows them, and which of them are meant."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ..api.arguments import choice, instance, text, whole_number
+from ..api.arguments import choice, flag, instance, text, whole_number
 from ..api.dead_letters import (
     ALL,
     REDRIVE_LIMIT,
@@ -115,7 +115,7 @@ ALL_LETTERS = Letters()
 
 
 def selection_of(letters: Letters) -> Selection:
-    return instance("what chooses dead letters", letters, Letters).selection()
+    return instance("selection", letters, Letters).selection()
 
 
 class Redriven(msgspec.Struct, frozen=True):
@@ -131,35 +131,33 @@ class Redrive(NamedTuple):
     With `rate`, so many a second; then a call ends after some seconds, and `Redriven.matched` says how many there were.
     """
 
-    letters: Letters = ALL_LETTERS
+    selection: Letters = ALL_LETTERS
     target: str = "topic"
-    edit: Mapping[str, Content] | None = None
+    edit: dict[str, Content] | None = None
     limit: int | None = None
-    is_dry_run: bool = False
+    dry_run: bool = False
     rate: int | None = None
     headers: HeadersIn | None = None
 
 
-def redrive_command(topic: str, order: Redrive) -> RedriveDeadLetters:
-    """Refused if the order is none."""
-    asked = instance("an order", order, Redrive)
+def redrive_command(topic: str, asked: Redrive) -> RedriveDeadLetters:
+    """Refused if a part of the order is wrong."""
     targets = {one.value: one for one in Target}
-    if asked.target not in targets:
-        raise Refused(f"target must be topic or group, got {str(asked.target)[:40]!r}")
+    target = choice("target", asked.target, targets)
     if asked.rate is not None:
         whole_number("rate", asked.rate, 1, _RATE_MAX)
     return RedriveDeadLetters(
         name_of("topic", topic),
-        selection_of(asked.letters),
-        targets[asked.target],
+        selection_of(asked.selection),
+        target,
         _edit_of(asked),
         REDRIVE_LIMIT if asked.limit is None else whole_number("limit", asked.limit),
-        bool(asked.is_dry_run),
+        flag("dry_run", asked.dry_run),
     )
 
 
 def _edit_of(order: Redrive) -> Edit | None:
-    changes = order.edit or {}
+    changes = {} if order.edit is None else instance("edit", order.edit, dict)
     if not changes and order.headers is None:
         return None
     if unknown := sorted(set(changes) - {"key", "value"}):

@@ -1,16 +1,16 @@
 """Delayed messages as the client shows them."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from ..api.arguments import instance, text
+from ..api.arguments import text
 from ..api.delays import DelayedId, DelayedMessage, DelayState
 from ..api.delays import DelayStats as PartitionDelays
 from ..api.units import Duration, duration_ns, time_text
 from ..errors import Refused
-from .commands import Moment, moment_ns, name_of, partition_number, utf8
+from .commands import Moment, moment_ns, partition_number, utf8
 
 _MS_NS = 1_000_000
 
@@ -47,22 +47,13 @@ class DelayStats(msgspec.Struct, frozen=True):
     lost: int = 0
 
 
-class DelayedPlace(NamedTuple):
-    """Names a delayed message, by its place or by its business key."""
-
-    topic: str
-    partition: int | None = None
-    offset: int | None = None
-    delay_key: str | None = None
-
-
-def asked_of(place: DelayedPlace) -> tuple[str, DelayedId | bytes]:
-    """A topic, and which of its delayed messages is meant. Refused if the place is none."""
-    topic, partition, offset, delay_key = instance("a place", place, DelayedPlace)
-    if delay_key is not None:
-        return name_of("topic", topic), utf8(text("delay_key", delay_key), "delay_key").encode()
-    number = None if partition is None else partition_number(partition)
-    return name_of("topic", topic), DelayedId(number, partition_number(offset))
+def which_of(partition: int | None, offset: int | None, delay_key: str | None) -> DelayedId | bytes:
+    """Which delayed message of a topic is meant. Refused unless it is named by its place or by its key."""
+    if delay_key is not None and partition is None and offset is None:
+        return utf8(text("delay_key", delay_key), "delay_key").encode()
+    if delay_key is None and partition is not None and offset is not None:
+        return DelayedId(partition_number(partition), partition_number(offset))
+    raise Refused("a delayed message is named by its partition and offset, or by its delay_key")
 
 
 def due_ns(delay: Duration | None, deliver_at: Moment | None, now_ns: int) -> int | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-from ..api.arguments import whole_number
+from ..api.arguments import flag, whole_number
 from ..api.units import Duration, duration_s
 from ..errors import Refused
 from .consumer_options import ConsumerOptions
@@ -20,6 +20,7 @@ _INBOX_S = 0.25
 _EXTEND_FOR = "12h"
 # Each handler is a thread, or a task, from the start on.
 _CONCURRENCY_MAX = 10_000
+_PROCESSES_MAX = 256
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -43,6 +44,10 @@ class Retry(Exception):
         self.delay = delay
 
 
+class HandlerFailed(Exception):
+    """A handler in another process raised: its error and the places of it, and as a note the whole traceback."""
+
+
 _PACKAGE = str(Path(__file__).parent.parent)
 _PLACES_MAX = 5
 _SOURCE_CHARACTERS_MAX = 120
@@ -53,6 +58,8 @@ def error_text(error: Exception) -> str:
 
     Our own places, between the worker and the handler, are left out.
     """
+    if isinstance(error, HandlerFailed):
+        return str(error)  # The other process has made this text.
     found = [f"{type(error).__name__}: {error}".replace("\n", " ")]
     places = [
         one for one in extract_tb(error.__traceback__) if not one.filename.startswith(_PACKAGE)
@@ -74,6 +81,7 @@ class WorkerOptions(ConsumerOptions, total=False):
     """The options of `client.worker`: those of a consumer but `auto_commit`, and these."""
 
     concurrency: int
+    processes: bool
     retries: int | None
     deadline: Duration | None
     grace: Duration
@@ -83,13 +91,15 @@ class WorkerOptions(ConsumerOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """`concurrency`: how many handlers run at once. `deadline`: a handler that takes longer has failed.
+    """`concurrency`: how many handlers run at once. `processes`: each in a process of its own, killed when it is late.
 
-    `retries`: a message is rejected after so many; None: as the topic says. `grace`: how long a stop waits for handlers
-    that run. `tracer`, of OpenTelemetry, makes a span of each handler.
+    `deadline`: a handler that takes longer has failed. `retries`: a message is rejected after so many; None: as the
+    topic says. `grace`: how long a stop waits for handlers that run. `tracer`, of OpenTelemetry, makes a span of each
+    handler.
     """
 
     concurrency: int = 1
+    processes: bool = False
     retries: int | None = None
     deadline: Duration | None = None
     grace: Duration = 30
@@ -97,7 +107,9 @@ class WorkerSettings:
     tracer: Any = None
 
     def __post_init__(self) -> None:
-        whole_number("concurrency", self.concurrency, 1, _CONCURRENCY_MAX)
+        flag("processes", self.processes)
+        most = _PROCESSES_MAX if self.processes else _CONCURRENCY_MAX
+        whole_number("concurrency", self.concurrency, 1, most)
         if self.retries is not None:
             whole_number("retries", self.retries, 0)
         if self.deadline is not None and duration_s(self.deadline, "deadline") <= 0:

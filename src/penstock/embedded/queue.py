@@ -36,7 +36,9 @@ from .handle import Handle
 from .messages import MessageOptions, Value, listed, make_message
 from .prefetch import AUTO, Prefetch
 from .queue_topic import make_topic
+from .queue_transaction import QueueTransactions
 from .stats import QueueStats, Timings
+from .transaction import Sessions
 from .write_buffer import (
     FLUSH_MESSAGES,
     GROUP,
@@ -61,7 +63,7 @@ class Compacted(NamedTuple):
     bytes_freed: int
 
 
-class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters):
+class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters, QueueTransactions):
     """A FIFO queue that survives the process. Made by `penstock.open`; safe to share between threads.
 
         with penstock.open("./jobs") as queue:
@@ -94,6 +96,7 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters):
         self._messages = self._buffer.messages
         self._after_put = self._buffer.sync if self._is_always else self._after_lazy_put
         self._prefetch = Prefetch(self._driver)
+        self._sessions = Sessions()
         self._ready = self._prefetch.ready
         # Whether the ticker sleeps, because there is nothing to write or to ack, and has to be told of a put or a get.
         self._is_idle = True

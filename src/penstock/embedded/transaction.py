@@ -1,4 +1,4 @@
-"""Transactions of an embedded broker: messages for any of its topics, all of them or none."""
+"""Transactions of an embedded broker: messages for any of its topics, all of them or none; and what a queue's share."""
 
 from collections.abc import Iterable
 from threading import Lock
@@ -10,7 +10,14 @@ from msgspec import UNSET, UnsetType
 from ..api.answers import Kind, LeaseAnswer
 from ..api.arguments import several, text, whole_number
 from ..api.transaction_answers import StageAnswers, StagedOffset, StageOffsets
-from ..api.transactions import EndTransaction, InitProducer, Placed, ProducerSession, Stage
+from ..api.transactions import (
+    EndTransaction,
+    InitProducer,
+    Placed,
+    ProducerSession,
+    Stage,
+    TransactionEnd,
+)
 from ..api.units import Duration, duration_ms
 from ..errors import PenstockError, Refused
 from ..model import Message
@@ -42,8 +49,8 @@ class Sessions:
             self._free.setdefault(timeout_ms, []).append(session)
 
 
-class Transaction:
-    """Made by `Broker.transaction`, for one `with` block: committed at its end, aborted if it raises."""
+class TransactionBlock:
+    """What a `with` block of a broker and one of a queue have in common: committed at its end, aborted if it raises."""
 
     def __init__(self, driver: ThreadDriver, sessions: Sessions, timeout: Duration) -> None:
         self._driver, self._sessions = driver, sessions
@@ -57,6 +64,60 @@ class Transaction:
             raise Refused("a transaction is for one `with` block")
         self._session = self._sessions.take(self._driver, self._timeout_ms)
         return self
+
+    def ack(self, held: Held | Iterable[Held]) -> None:
+        """Finish messages, or receipts, with the commit. Until then they are this transaction's; StaleReceipt."""
+        self._answer(lease_answers(Kind.ACK, held))
+
+    def nack(
+        self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
+    ) -> None:
+        """Have messages tried again, after the commit and a backoff, or after `delay`."""
+        delay_ms = None if delay is None else duration_ms(delay)
+        self._answer(lease_answers(Kind.NACK, held, reason=reason, ms=delay_ms))
+
+    def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:
+        """Make dead letters of messages, with the commit."""
+        self._answer(lease_answers(Kind.REJECT, held, reason=reason))
+
+    def _answer(self, answers: list[LeaseAnswer]) -> None:
+        self._driver.stage(StageAnswers(*self._open(), answers))
+
+    def _open(self) -> ProducerSession:
+        if self._session is None:
+            raise Refused("a transaction is used inside of its `with` block")
+        return self._session
+
+    def _stage(self, topic: str, messages: list[Message], partition: int | None) -> None:
+        session, topic = self._open(), text("a topic's name", topic)
+        # Not waited for: the commit waits until all of it is on the disk.
+        self._driver.stage(Stage(*session, topic, messages, partition))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._session is not None, "it was entered"
+        session, self._session = self._session, None
+        try:
+            end = self._end(session, is_commit=error is None)
+        except PenstockError:
+            # One that raised already says why: what was staged goes with its time-out, or with the next session.
+            if error is None:
+                raise
+            return
+        self.places = end.places
+        next_session = ProducerSession(session.producer_id, end.epoch)
+        self._sessions.give_back(next_session, self._timeout_ms)
+
+    def _end(self, session: ProducerSession, *, is_commit: bool) -> TransactionEnd:
+        return self._driver.execute(EndTransaction(*session, is_commit=is_commit))
+
+
+class Transaction(TransactionBlock):
+    """Made by `Broker.transaction`, for one `with` block."""
 
     def publish(
         self,
@@ -85,24 +146,6 @@ class Transaction:
         ]
         self._stage(topic, ready, partition)
 
-    def ack(self, held: Held | Iterable[Held]) -> None:
-        """Finish messages, or receipts, with the commit. Until then they are this transaction's; StaleReceipt."""
-        self._answer(lease_answers(Kind.ACK, held))
-
-    def nack(
-        self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
-    ) -> None:
-        """Have messages tried again, after the commit and a backoff, or after `delay`."""
-        delay_ms = None if delay is None else duration_ms(delay)
-        self._answer(lease_answers(Kind.NACK, held, reason=reason, ms=delay_ms))
-
-    def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:
-        """Make dead letters of messages, with the commit."""
-        self._answer(lease_answers(Kind.REJECT, held, reason=reason))
-
-    def _answer(self, answers: list[LeaseAnswer]) -> None:
-        self._driver.stage(StageAnswers(*self._open(), answers))
-
     def commit(
         self, topic: str, partition: int, group: str, offset: int, *, member: str = ""
     ) -> None:
@@ -113,32 +156,3 @@ class Transaction:
         )
         session = self._open()
         self._driver.stage(StageOffsets(*session, name, (reached,), text("member", member)))
-
-    def _open(self) -> ProducerSession:
-        if self._session is None:
-            raise Refused("a transaction is used inside of its `with` block")
-        return self._session
-
-    def _stage(self, topic: str, messages: list[Message], partition: int | None) -> None:
-        session, topic = self._open(), text("a topic's name", topic)
-        # Not waited for: the commit waits until all of it is on the disk.
-        self._driver.stage(Stage(*session, topic, messages, partition))
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._session is not None, "it was entered"
-        session, self._session = self._session, None
-        try:
-            end = self._driver.execute(EndTransaction(*session, is_commit=error is None))
-        except PenstockError:
-            # One that raised already says why: what was staged goes with its time-out, or with the next session.
-            if error is None:
-                raise
-            return
-        self.places = end.places
-        next_session = ProducerSession(session.producer_id, end.epoch)
-        self._sessions.give_back(next_session, self._timeout_ms)

@@ -21,14 +21,16 @@ import msgspec
 from ..api.groups import DescribeBacklog
 from ..api.health import SeeHealth
 from ..api.publish import CheckBacklog, PublishAt
+from ..api.transactions import SeeTransactionStats
 from ..broker.partition.publishing import size_of
 from ..codec.blobs import Blobs, JoinedBlobs, blobs_of
 from ..codec.numbers import Numbers
-from ..errors import NoSpace, PenstockError, Refused
+from ..errors import NoSpace, PenstockError, Refused, Unavailable
 from ..model import Buffer, Message
 from ..runtime.commit import Committer, SyncPoint
 from ..runtime.threads import ThreadDriver
 from ..runtime.ticker import NEVER_NS
+from ..transactions.states import TransactionState
 from .stats import Timings
 
 TOPIC = GROUP = "queue"
@@ -214,10 +216,13 @@ class WriteBuffer:
         self.small_bytes_max = -1 if is_limited else SMALL_BYTES_MAX
         self.messages = NumberedMessages(self._end_offset(), self.small_bytes_max)
         self._refusal: BaseException | None = None
+        # A transaction may be committed and not in the log yet, where it comes at any time. A start may have left one.
+        self._is_committing = True
         self._emptied_ns = 0
         self._committer = Committer(driver.config, driver.clock, on_fatal=lambda _error: None)
         self._point: SyncPoint[WriteBuffer] = SyncPoint(self, self._committer)
         self.lock = self._point.lock
+        self._restart()
 
     def _end_offset(self) -> int:
         return self._driver.execute(DescribeBacklog(TOPIC, 0, GROUP)).end
@@ -263,8 +268,23 @@ class WriteBuffer:
             finally:
                 self._restart()
 
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """`exclusive` for a block that commits a transaction. Puts are refused until it is in the log."""
+        with self.exclusive():
+            self._is_committing = True
+            yield
+
     def _restart(self) -> None:
         """Give out ids from the end of the log on, which a block of `exclusive` may have moved."""
+        if self._is_committing:
+            states = self._driver.execute(SeeTransactionStats()).states
+            if states.get(TransactionState.PREPARE_COMMIT.value):
+                self.refuse(
+                    Unavailable("a transaction is committed and not applied yet; try again")
+                )
+                return
+            self._is_committing = False
         if not self.messages.waiting:
             self.messages.last_out = self._end_offset()
         if self._refusal is None:
@@ -341,8 +361,14 @@ class WriteBuffer:
         self.messages.take_in = refuse
 
     def try_again(self) -> None:
-        """Accept puts again if the disk has room again."""
-        if isinstance(self._refusal, NoSpace) and not self._driver.execute(SeeHealth()).is_full:
+        """Accept puts again if the disk has room again, and the transaction that was committed is applied."""
+        if self._is_committing:
+            # Decisions go on with a sync.
+            self._driver.sync()
+            with self.lock:
+                self._refusal = None
+                self._restart()
+        elif isinstance(self._refusal, NoSpace) and not self._driver.execute(SeeHealth()).is_full:
             with self.lock:
                 self._refusal = None
                 self.messages.start()

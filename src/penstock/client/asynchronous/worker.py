@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock as Guard
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -12,7 +13,7 @@ from ..leased_messages import Delivered
 from ..tracing import process_span
 from ..worker import Overdue, Pace, Reject, Retry, WorkerOptions, error_text, split_options
 from .io import Background, Event, call_back, check_callback
-from .worker_pool import Inbox, stopping_on_signals, within
+from .worker_pool import Inbox, end_handlers, slot_handlers, stopping_on_signals, within
 
 if TYPE_CHECKING:
     from .client import AsyncClient
@@ -54,8 +55,8 @@ class AsyncWorker:
         check_callback("a handler", handler)
         self.settings, rest = split_options(options)
         check_callback("on_failure", self.settings.on_failure)
+        self._handlers = slot_handlers(handler, self.settings)
         self.consumer = client.consumer(topics, group, **rest)
-        self._handler = handler
         self._name = f"worker of group {group} for {topics if isinstance(topics, str) else ', '.join(topics)}"
         self._pace = Pace(self.settings.concurrency, _INBOX_MAX)
         self._inbox = Inbox()
@@ -83,10 +84,11 @@ class AsyncWorker:
         async with self.consumer:
             _LOG.info("%s started, with %d handlers", self._name, self.settings.concurrency)
             slots = [
-                Background(self._slot, f"penstock-worker-{number}")
-                for number in range(self.settings.concurrency)
+                Background(partial(self._slot, handler), f"penstock-worker-{number}")
+                for number, handler in enumerate(self._handlers)
             ]
-            if self.settings.deadline is not None:
+            # A process that is late is killed first, and its message fails then.
+            if self.settings.deadline is not None and not self.settings.processes:
                 slots.append(Background(self._watch, "penstock-worker-watch"))
             try:
                 while not self._stop.is_set():
@@ -111,12 +113,12 @@ class AsyncWorker:
         self._low = -1
         await self.consumer.rebalance()
 
-    async def _slot(self) -> None:
+    async def _slot(self, handler: Callable[[Delivered], Any]) -> None:
         """Handle one message after the other."""
         while (message := await self._inbox.take()) is not None:
             self._running[id(message)] = message, time.monotonic()
             try:
-                await self._handle(message)
+                await self._handle(handler, message)
             finally:
                 del self._running[id(message)]
                 self._note_done(1)
@@ -130,14 +132,14 @@ class AsyncWorker:
         if is_due or not left:
             self.consumer.wake()
 
-    async def _handle(self, message: Delivered) -> None:
+    async def _handle(self, handler: Callable[[Delivered], Any], message: Delivered) -> None:
         tracer = self.settings.tracer
         try:
             if tracer is None:
-                await within(self._handler, message, self.settings.deadline_s)
+                await within(handler, message, self.settings.deadline_s)
             else:
                 with process_span(tracer, message, self.consumer.group):
-                    await within(self._handler, message, self.settings.deadline_s)
+                    await within(handler, message, self.settings.deadline_s)
         except Reject as rejection:
             if message.reject(str(rejection)):
                 _LOG.warning("%s is rejected: %s", _place_of(message), rejection)
@@ -183,6 +185,7 @@ class AsyncWorker:
         for slot in slots:
             if not await slot.join(max(0.0, until_s - time.monotonic())):
                 slot.interrupt()
+        end_handlers(self._handlers)
 
     async def close(self) -> None:
         """Stop, and return when the handlers have ended. Raises the error that ended the worker."""

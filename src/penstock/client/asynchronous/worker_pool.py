@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ...errors import Refused
 from ..leased_messages import Delivered
-from ..worker import SIGNALS, Overdue, free_signals
+from ..worker import SIGNALS, Overdue, WorkerSettings, free_signals
 from .io import call_back
 
 # Handlers that never wait would keep the consumer from sending heartbeats.
@@ -74,6 +75,19 @@ async def within(
         if limit.expired():
             raise Overdue(limit_s) from None
         raise
+
+
+def slot_handlers(
+    handler: Callable[[Delivered], Any], settings: WorkerSettings
+) -> list[Callable[[Delivered], Any]]:
+    """What each slot calls: the handler itself. Refused with `processes`: a coroutine is cancelled when it is late."""
+    if settings.processes:
+        raise Refused("processes are for handlers of Client; a coroutine function runs in the loop")
+    return [handler] * settings.concurrency
+
+
+def end_handlers(_handlers: Iterable[Callable[[Delivered], Any]]) -> None:
+    """Do nothing: tasks that were cancelled leave nothing behind."""
 
 
 @contextmanager

@@ -60,6 +60,7 @@ from ...api.topics import (
 from ...api.units import Duration
 from ...errors import AlreadyExists, NotFound, Refused, TraceNotFound
 from ..commands import (
+    Content,
     Moment,
     name_of,
     partition_number,
@@ -79,7 +80,7 @@ from ..dead_letters import (
     redriven_of,
     selection_of,
 )
-from ..delays import Delayed, DelayedPlace, DelayStats, asked_of, delayed_of, due_ns
+from ..delays import Delayed, DelayStats, delayed_of, due_ns, which_of
 from ..delays import stats_of as delay_stats_of
 from ..groups import (
     Group,
@@ -92,6 +93,7 @@ from ..groups import (
     lag_of,
     moves_of,
 )
+from ..producer_batch import HeadersIn
 from ..stats import Lanes, Reliability, Stats, lanes_of, reliability_of, stats_of, uptime_s
 from ..topics import Compaction, Topic, TopicCreated, TopicGrown, topic_of
 from .connector import Connector
@@ -242,12 +244,12 @@ class Admin:
         return [held_of(one, group, now_ns) for one in found]
 
     def dead_letters(
-        self, topic: str, letters: Letters = ALL_LETTERS, *, limit: int = 1000
+        self, topic: str, *, selection: Letters = ALL_LETTERS, limit: int = 1000
     ) -> list[DeadLetter]:
         """The first `limit` dead letters that match, and why each was given up."""
         limit = whole_number("limit", limit, 1)
         size = min(limit, _PAGE_ITEMS_MAX)
-        command = BrowseDeadLetters(name_of("topic", topic), selection_of(letters), size)
+        command = BrowseDeadLetters(name_of("topic", topic), selection_of(selection), size)
         found: list[DeadLetter] = []
         while True:
             page = self.execute(command)
@@ -266,23 +268,40 @@ class Admin:
         raise NotFound("dead letter", f"{topic} {partition}/{offset}")
 
     def count_dead_letters(
-        self, topic: str, by: str = "reason", letters: Letters = ALL_LETTERS
+        self, topic: str, by: str = "reason", *, selection: Letters = ALL_LETTERS
     ) -> list[dict[str, Any]]:
         """How many there are by reason, error or consumer."""
-        command = CountDeadLetters(name_of("topic", topic), group_by(by), selection_of(letters))
+        command = CountDeadLetters(name_of("topic", topic), group_by(by), selection_of(selection))
         return [count_of(by, one) for one in self.execute(command)]
 
-    def redrive(self, topic: str, order: Redrive) -> Redriven:
-        """Send dead letters back to the topic, or only to the group that failed."""
-        command = redrive_command(topic, order)
-        if order.rate is None or order.is_dry_run:
+    def redrive(
+        self,
+        topic: str,
+        *,
+        selection: Letters = ALL_LETTERS,
+        target: str = "topic",
+        edit: dict[str, Content] | None = None,
+        headers: HeadersIn | None = None,
+        dry_run: bool = False,
+        limit: int | None = None,
+        rate: int | None = None,
+    ) -> Redriven:
+        """Send dead letters back: to the topic, for every group, or only to the group that failed.
+
+        `edit` changes `key` and `value`, `headers` takes the place of theirs. With `rate`, so many a second; then a
+        call ends after some seconds, and `Redriven.matched` says how many there were.
+        """
+        command = redrive_command(
+            topic, Redrive(selection, target, edit, limit, dry_run, rate, headers)
+        )
+        if rate is None or dry_run:
             reply = self.execute(command)
             return redriven_of(reply.matched, [reply], is_dry_run=command.is_dry_run)
         planned = self.execute(replace(command, is_dry_run=True))
         replies: list[RedriveReply] = [replace(planned, redriven=0)]
         left = planned.places
         for _ in range(_PACED_ROUNDS):
-            some, left = left[: order.rate], left[order.rate :]
+            some, left = left[:rate], left[rate:]
             if some:
                 these = Selection(offsets=frozenset(some))
                 replies.append(self.execute(replace(command, selection=these, limit=len(some))))
@@ -308,23 +327,43 @@ class Admin:
                 return found[:limit]
             after = page.cursor
 
-    def delayed_get(self, place: DelayedPlace) -> Delayed:
-        """A delayed message, also if it is finished. NotFound."""
-        return delayed_of(self.execute(GetDelayed(*asked_of(place))), time.time_ns())
+    def delayed_get(
+        self,
+        topic: str,
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        delay_key: str | None = None,
+    ) -> Delayed:
+        """A delayed message, by its place or its `delay_key`, also if it is finished. NotFound."""
+        asked = name_of("topic", topic), which_of(partition, offset, delay_key)
+        return delayed_of(self.execute(GetDelayed(*asked)), time.time_ns())
 
-    def cancel_delayed(self, place: DelayedPlace) -> Delayed:
+    def cancel_delayed(
+        self,
+        topic: str,
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        delay_key: str | None = None,
+    ) -> Delayed:
         """Never deliver it. NotPending if it came already, or was cancelled."""
-        return delayed_of(self.execute(CancelDelayed(*asked_of(place))), time.time_ns())
+        asked = name_of("topic", topic), which_of(partition, offset, delay_key)
+        return delayed_of(self.execute(CancelDelayed(*asked)), time.time_ns())
 
     def reschedule(
         self,
-        place: DelayedPlace,
+        topic: str,
+        partition: int | None = None,
+        offset: int | None = None,
         *,
+        delay_key: str | None = None,
         delay: Duration | None = None,
         deliver_at: Moment | None = None,
     ) -> Delayed:
         """Deliver it at another time. NotPending if it came already, or was cancelled."""
-        asked, due = asked_of(place), due_ns(delay, deliver_at, time.time_ns())
+        asked = name_of("topic", topic), which_of(partition, offset, delay_key)
+        due = due_ns(delay, deliver_at, time.time_ns())
         if due is None:
             raise Refused("give one of delay and deliver_at", field="delay")
         return delayed_of(self.execute(RescheduleDelayed(*asked, due)), time.time_ns())

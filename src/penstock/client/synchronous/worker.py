@@ -4,6 +4,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock as Guard
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -13,7 +14,7 @@ from ..leased_messages import Delivered
 from ..tracing import process_span
 from ..worker import Overdue, Pace, Reject, Retry, WorkerOptions, error_text, split_options
 from .io import Background, Event, call_back, check_callback
-from .worker_pool import Inbox, stopping_on_signals, within
+from .worker_pool import Inbox, end_handlers, slot_handlers, stopping_on_signals, within
 
 if TYPE_CHECKING:
     from .client import Client
@@ -55,8 +56,8 @@ class Worker:
         check_callback("a handler", handler)
         self.settings, rest = split_options(options)
         check_callback("on_failure", self.settings.on_failure)
+        self._handlers = slot_handlers(handler, self.settings)
         self.consumer = client.consumer(topics, group, **rest)
-        self._handler = handler
         self._name = f"worker of group {group} for {topics if isinstance(topics, str) else ', '.join(topics)}"
         self._pace = Pace(self.settings.concurrency, _INBOX_MAX)
         self._inbox = Inbox()
@@ -84,10 +85,11 @@ class Worker:
         with self.consumer:
             _LOG.info("%s started, with %d handlers", self._name, self.settings.concurrency)
             slots = [
-                Background(self._slot, f"penstock-worker-{number}")
-                for number in range(self.settings.concurrency)
+                Background(partial(self._slot, handler), f"penstock-worker-{number}")
+                for number, handler in enumerate(self._handlers)
             ]
-            if self.settings.deadline is not None:
+            # A process that is late is killed first, and its message fails then.
+            if self.settings.deadline is not None and not self.settings.processes:
                 slots.append(Background(self._watch, "penstock-worker-watch"))
             try:
                 while not self._stop.is_set():
@@ -112,12 +114,12 @@ class Worker:
         self._low = -1
         self.consumer.rebalance()
 
-    def _slot(self) -> None:
+    def _slot(self, handler: Callable[[Delivered], Any]) -> None:
         """Handle one message after the other."""
         while (message := self._inbox.take()) is not None:
             self._running[id(message)] = message, time.monotonic()
             try:
-                self._handle(message)
+                self._handle(handler, message)
             finally:
                 del self._running[id(message)]
                 self._note_done(1)
@@ -131,14 +133,14 @@ class Worker:
         if is_due or not left:
             self.consumer.wake()
 
-    def _handle(self, message: Delivered) -> None:
+    def _handle(self, handler: Callable[[Delivered], Any], message: Delivered) -> None:
         tracer = self.settings.tracer
         try:
             if tracer is None:
-                within(self._handler, message, self.settings.deadline_s)
+                within(handler, message, self.settings.deadline_s)
             else:
                 with process_span(tracer, message, self.consumer.group):
-                    within(self._handler, message, self.settings.deadline_s)
+                    within(handler, message, self.settings.deadline_s)
         except Reject as rejection:
             if message.reject(str(rejection)):
                 _LOG.warning("%s is rejected: %s", _place_of(message), rejection)
@@ -184,6 +186,7 @@ class Worker:
         for slot in slots:
             if not slot.join(max(0.0, until_s - time.monotonic())):
                 slot.interrupt()
+        end_handlers(self._handlers)
 
     def close(self) -> None:
         """Stop, and return when the handlers have ended. Raises the error that ended the worker."""

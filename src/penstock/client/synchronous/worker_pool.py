@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from ..handler_process import HandlerProcess, check_process_handler
 from ..leased_messages import Delivered
-from ..worker import SIGNALS, free_signals
+from ..worker import SIGNALS, WorkerSettings, free_signals
 
 
 class Inbox:
@@ -57,6 +58,23 @@ class Inbox:
 def within(handler: Callable[[Delivered], Any], message: Delivered, _limit_s: object) -> None:
     """Run a handler. A thread cannot be ended from outside; the worker nacks the message of a late one."""
     handler(message)
+
+
+def slot_handlers(
+    handler: Callable[[Delivered], Any], settings: WorkerSettings
+) -> list[Callable[[Delivered], Any]]:
+    """What each slot calls: the handler itself, or a process that does. Refused if no process could import it."""
+    if not settings.processes:
+        return [handler] * settings.concurrency
+    check_process_handler(handler)
+    return [HandlerProcess(handler, settings.deadline_s) for _ in range(settings.concurrency)]
+
+
+def end_handlers(handlers: Iterable[Callable[[Delivered], Any]]) -> None:
+    """Kill the processes of handlers; those that returned are idle."""
+    for one in handlers:
+        if isinstance(one, HandlerProcess):
+            one.kill()
 
 
 @contextmanager

@@ -1,0 +1,181 @@
+"""A handler of a worker in a process of its own, which is killed when it is late."""
+
+import contextlib
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from enum import Enum
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from ..errors import Refused
+from ..model import Headers, Provenance, Valued
+from .leased_messages import Delivered
+from .worker import HandlerFailed, Overdue, Reject, Retry, error_text
+
+# Not fork: the threads of the client hold locks, which a forked process would find taken for ever.
+_PROCESSES = get_context("spawn")
+
+
+class ProcessMessage(Valued, frozen=True, gc=False):
+    """A message as the handler in another process gets it: to read, and without answers of its own."""
+
+    key: bytes | None
+    headers: Headers
+    priority: int
+    timestamp: int
+    expires_at: int | None
+    idempotency_key: bytes | None
+    schema_id: int | None
+    offset: int
+    attempts: int
+    topic: str
+    partition: int
+    last_error: str | None
+    provenance: Provenance | None
+
+    @property
+    def dead_letter(self) -> Provenance | None:
+        """Where it came from and why it died, if it is of a topic of dead letters."""
+        return self.provenance
+
+
+class Ended(Enum):
+    """How a call of a handler ended."""
+
+    RETURNED = "returned"
+    REJECTED = "rejected"
+    RETRIED = "retried"
+    FAILED = "failed"
+
+
+Outcome = tuple[Ended, tuple[Any, ...]]
+
+
+class HandlerEnded(Exception):
+    """The process of a handler ended before the handler returned."""
+
+
+class HandlerProcess:
+    """Calls a handler in another process, which is started for the first message, and again after it was killed."""
+
+    def __init__(self, handler: Callable[[Any], Any], limit_s: float | None) -> None:
+        self._handler, self._limit_s = handler, limit_s
+        self._process: Any = None
+        self._pipe: Any = None
+        self._is_new = True
+
+    def __call__(self, message: Delivered) -> None:
+        """Raises what the handler raises; Overdue if it takes too long, HandlerEnded if its process ends."""
+        if self._pipe is None:
+            self._start()
+        pipe = self._pipe
+        try:
+            if self._is_new:
+                self._is_new = (
+                    pipe.recv()
+                )  # It is ready; its start does not count for the deadline.
+            pipe.send(_message_of(message))
+            if not pipe.poll(self._limit_s):
+                self._drop()
+                raise Overdue(self._limit_s or 0.0)
+            outcome = pipe.recv()
+        except (EOFError, OSError):
+            code = self._drop()
+            raise HandlerEnded(f"the process of the handler ended with exit code {code}") from None
+        _raise(outcome)
+
+    def _start(self) -> None:
+        ours, theirs = _PROCESSES.Pipe()
+        self._process = _PROCESSES.Process(
+            target=_handle_all, args=(self._handler, theirs), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._pipe, self._is_new = ours, True
+
+    def kill(self) -> None:
+        """End the process, whatever it does. From any thread: a call that waits for it raises HandlerEnded."""
+        if (process := self._process) is not None:
+            process.kill()
+            process.join()
+
+    def _drop(self) -> int | None:
+        """Kill the process and forget it, in the thread that calls the handler; returns its exit code."""
+        process, pipe = self._process, self._pipe
+        self._process = self._pipe = None
+        process.kill()
+        process.join()
+        pipe.close()
+        code: int | None = process.exitcode
+        return code
+
+
+def check_process_handler(handler: Callable[..., Any]) -> None:
+    """Refused if another process could not import the handler."""
+    found: Any = sys.modules.get(getattr(handler, "__module__", None) or "")
+    for name in getattr(handler, "__qualname__", "").split("."):
+        found = getattr(found, name, None)
+    if found is not handler:
+        raise Refused(
+            "with processes a handler is a function of a module: another process imports it"
+        )
+
+
+def _handle_all(handler: Callable[[ProcessMessage], Any], pipe: Connection) -> None:
+    """What the other process does: one message after the other, until the worker closes the pipe or is gone."""
+    # Ctrl-C of a terminal is for the worker, which waits for this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(EOFError, OSError):
+        pipe.send(False)  # Not new any more.
+        while True:
+            pipe.send(_outcome_of(handler, pipe.recv()))
+
+
+def _outcome_of(handler: Callable[[ProcessMessage], Any], message: ProcessMessage) -> Outcome:
+    """Call the handler; returns how it ended, in words that need no class of the handler's module."""
+    try:
+        handler(message)
+    except Reject as rejection:
+        return Ended.REJECTED, (str(rejection),)
+    except Retry as again:
+        return Ended.RETRIED, (str(again), again.delay)
+    except Exception as error:
+        return Ended.FAILED, (error_text(error), traceback.format_exc())
+    return Ended.RETURNED, ()
+
+
+def _raise(outcome: Outcome) -> None:
+    """Raise in the worker what the handler raised."""
+    ended, told = outcome
+    if ended is Ended.REJECTED:
+        raise Reject(*told)
+    if ended is Ended.RETRIED:
+        reason, delay = told
+        raise Retry(reason, delay=delay)
+    if ended is Ended.FAILED:
+        summary, trace = told
+        error = HandlerFailed(summary)
+        error.add_note(trace.rstrip())
+        raise error
+
+
+def _message_of(one: Delivered) -> ProcessMessage:
+    return ProcessMessage(
+        one.value,
+        one.key,
+        one.headers,
+        one.priority,
+        one.timestamp,
+        one.expires_at,
+        one.idempotency_key,
+        one.schema_id,
+        one.offset,
+        one.attempts,
+        one.topic,
+        one.partition,
+        one.last_error,
+        one.dead_letter,
+    )
