@@ -3,15 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-
-from penstock.api.commits import DescribeCommitName
-from penstock.errors import Refused
-from penstock.spark.option_reader import UsedBy
-from penstock.spark.sink import BatchWriter
-from penstock.spark.sink_options import parse_sink_options
 
 pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 
@@ -109,54 +102,3 @@ def test_what_is_wrong_is_said_in_sparks_error(spark, broker, topic, options, sa
     with pytest.raises(PySparkException) as failed:
         written(numbers(spark, 1), broker, topic, **options)
     assert says in str(failed.value)
-
-
-def direct_writer(broker, topic):
-    given = {"url": broker, "topic": topic, "sinkId": topic, "sequence": "1"}
-    return BatchWriter(parse_sink_options(given, UsedBy.BATCH))
-
-
-def rows(*values):
-    return iter([pa.RecordBatch.from_pydict({"value": values})])
-
-
-def stagings(client, name):
-    return client.execute(DescribeCommitName(name)).staging_count
-
-
-def test_a_repeat_is_told_with_the_number_of_rows(broker, client, topic, caplog):
-    writer = direct_writer(broker, topic)
-    first, second = writer.write(rows(b"1", b"2")), writer.write(rows(b"1", b"2"))
-    writer.commit([first])
-    assert not caplog.messages
-    # What an older attempt staged, and what is staged too late, are both repeats.
-    for done in (second, writer.write(rows(b"1", b"2"))):
-        caplog.clear()
-        writer.commit([done])
-        assert "2 rows were not published again" in caplog.text
-    assert values(client, topic) == Counter([1, 2])
-
-
-def test_an_abort_drops_what_was_staged_and_never_what_was_committed(broker, client, topic):
-    writer = direct_writer(broker, topic)
-    kept, dropped = writer.write(rows(b"1")), writer.write(rows(b"2"))
-    assert stagings(client, topic) == 2
-    writer.abort([dropped, None])
-    assert stagings(client, topic) == 1
-    writer.commit([kept])
-    writer.abort([kept])
-    assert values(client, topic) == Counter([1])
-
-
-def test_tasks_without_rows_stage_nothing_and_their_commit_counts(broker, client, topic):
-    writer = direct_writer(broker, topic)
-    writer.commit([writer.write(rows()), writer.write(iter(()))])
-    assert client.execute(DescribeCommitName(topic)).sequence == 1
-    assert values(client, topic) == Counter()
-
-
-def test_a_name_of_another_writer_is_refused_with_the_way_out(broker, client, topic):
-    client.commit_stagings(topic, 0, "another job", [])
-    with pytest.raises(Refused, match=f"penstock commits reset {topic}"):
-        direct_writer(broker, topic).write(rows(b"1"))
-    assert values(client, topic) == Counter()

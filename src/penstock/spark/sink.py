@@ -158,7 +158,7 @@ def _handles(done: Sequence[TaskDone]) -> list[StagingHandle]:
 
 def _warn_of_repeat(key: CommitKey, rows: int) -> None:
     _LOG.warning(
-        "sequence %d of %s was committed before: its %d rows were not published again",
+        "sequence %d of %s is committed already: its %d rows are not published again",
         key.sequence,
         key.name,
         rows,

@@ -1,0 +1,98 @@
+"""The writer of the sink without Spark: what tasks stage, and what the driver makes of it."""
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from penstock.api.commits import DescribeCommitName, ResetCommitName
+from penstock.client import RetryPolicy
+from penstock.errors import Refused
+from penstock.spark.option_reader import UsedBy
+from penstock.spark.sink import BatchWriter
+from penstock.spark.sink_options import parse_sink_options
+
+pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
+
+
+def values(client, topic):
+    """How often each number is in a topic."""
+    return Counter(int(message.value) for _, message in client.read(topic))
+
+
+def direct_writer(broker, topic):
+    given = {"url": broker, "topic": topic, "sinkId": topic, "sequence": "1"}
+    return BatchWriter(parse_sink_options(given, UsedBy.BATCH))
+
+
+def rows(*values):
+    return iter([pa.RecordBatch.from_pydict({"value": values})])
+
+
+def stagings(client, name):
+    return client.execute(DescribeCommitName(name)).staging_count
+
+
+def test_a_repeat_is_told_with_the_number_of_rows(broker, client, topic, caplog):
+    writer = direct_writer(broker, topic)
+    first, second = writer.write(rows(b"1", b"2")), writer.write(rows(b"1", b"2"))
+    writer.commit([first])
+    assert not caplog.messages
+    # What an older attempt staged, and what is staged too late, are both repeats.
+    for done in (second, writer.write(rows(b"1", b"2"))):
+        caplog.clear()
+        writer.commit([done])
+        assert "2 rows are not published again" in caplog.text
+    assert values(client, topic) == Counter([1, 2])
+
+
+def test_rows_of_a_batch_that_is_partly_a_repeat_are_not_published(broker, client, topic):
+    """The name was reset in between: what one task staged since then is a part of what is in the topic already."""
+    writer = direct_writer(broker, topic)
+    writer.commit([writer.write(rows(b"1")), writer.write(rows(b"2"))])
+    late = writer.write(rows(b"1"))
+    client.execute(ResetCommitName(topic))
+    writer.commit([late, writer.write(rows(b"2"))])
+    assert values(client, topic) == Counter([1, 2])
+
+
+def test_a_broker_that_asks_to_wait_is_waited_for(broker, client, topic, monkeypatch):
+    client.configure_topic(topic, max_backlog_messages=2)
+    client.publish(topic, b"0", partition=0)
+    pause, refusals = RetryPolicy.wait_s, []
+
+    def room_is_made(policy, error, *given, **options):
+        refusals.append(error.code)
+        client.configure_topic(topic, max_backlog_messages=1000)
+        return pause(policy, error, *given, **options)
+
+    monkeypatch.setattr(RetryPolicy, "wait_s", room_is_made)
+    writer = direct_writer(broker, topic)
+    writer.commit([writer.write(rows(b"1", b"2"))])
+    assert set(refusals) == {"RESOURCE_EXHAUSTED"}
+    assert values(client, topic) == Counter([0, 1, 2])
+
+
+def test_an_abort_drops_what_was_staged_and_never_what_was_committed(broker, client, topic):
+    writer = direct_writer(broker, topic)
+    kept, dropped = writer.write(rows(b"1")), writer.write(rows(b"2"))
+    assert stagings(client, topic) == 2
+    writer.abort([dropped, None])
+    assert stagings(client, topic) == 1
+    writer.commit([kept])
+    writer.abort([kept])
+    assert values(client, topic) == Counter([1])
+
+
+def test_tasks_without_rows_stage_nothing_and_their_commit_counts(broker, client, topic):
+    writer = direct_writer(broker, topic)
+    writer.commit([writer.write(rows()), writer.write(iter(()))])
+    assert client.execute(DescribeCommitName(topic)).sequence == 1
+    assert values(client, topic) == Counter()
+
+
+def test_a_name_of_another_writer_is_refused_with_the_way_out(broker, client, topic):
+    client.commit_stagings(topic, 0, "another job", [])
+    with pytest.raises(Refused, match=f"penstock commits reset {topic}"):
+        direct_writer(broker, topic).write(rows(b"1"))
+    assert values(client, topic) == Counter()
