@@ -54,6 +54,9 @@ async def test_what_is_served_is_what_the_table_says(tmp_path):
         later = {"messages": [{"value": "1", "delay": "1h"}]}
         await broker.call("POST", "/topics/orders/messages", later)
         await broker.call("POST", "/groups/a/join", {"topics": ["orders"]})
+        session = (await broker.call("POST", "/producers/init", {"transactional_id": "p"})).json
+        staged = {**session, "topic": "orders", "value": "1"}
+        await broker.call("POST", "/transactions/publish", staged)
         report = {"kind": "archive", "state": "running", "topics": ["orders"]}
         await broker.call("PUT", "/pipelines/lake", report)
         broker.app.binary.count("PublishBatch")

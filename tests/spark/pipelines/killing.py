@@ -92,10 +92,10 @@ def arm_driver(point: str) -> None:
         assert point == "before the group is told"
         tell, told = Archive._tell_group, []
 
-        def telling(self: Any, *words: Any) -> None:
+        def telling(self: Any, *words: Any, **more: Any) -> None:
             if told:
                 die()
             told.append(words)
-            tell(self, *words)
+            tell(self, *words, **more)
 
         Archive._tell_group = telling
