@@ -5,4 +5,5 @@ import penstock
 
 def waiting_calls(opened: penstock.Broker | penstock.Queue) -> int:
     driver = opened.driver if isinstance(opened, penstock.Broker) else opened._driver
-    return sum(map(len, driver._polls.queues.values()))
+    # A copy: another thread adds to them.
+    return sum(map(len, [*driver._polls.queues.values()]))

@@ -107,7 +107,10 @@ def published_before_the_decision_is_durable(patch: Patch) -> None:
     original = forwarding._due
 
     def due(source: Partition) -> Any:
-        source.machine.outbox.recorded_at.clear()
+        outbox = source.machine.outbox
+        for sequence, letter in outbox.pending.items():
+            if isinstance(letter, Decision):
+                outbox.recorded_at.pop(sequence, None)
         return original(source)
 
     patch.setattr(forwarding, "_due", due)
@@ -115,31 +118,34 @@ def published_before_the_decision_is_durable(patch: Patch) -> None:
 
 @bug(6, Checker.TRANSACTION)
 def aborted_and_published(patch: Patch) -> None:
-    def is_commit(source: Partition, destination: Partition, letter: Decision, now: Any) -> None:
-        here = destination.machine.stagings.open.get((letter.producer_id, letter.number), Staged())
-        wrong = Decision(
-            *(letter.sequence, letter.producer_id, letter.number, letter.topic_id),
-            *(letter.partition, True, here.message_count),
-        )
-        staging.apply_decision(source, destination, wrong, now)
+    def all_commit(source: Partition, destination: Partition, letters: Any, now: Any) -> None:
+        stagings = destination.machine.stagings
+        for letter in letters:
+            here = stagings.open.get((letter.producer_id, letter.number), Staged())
+            wrong = Decision(
+                *(letter.sequence, letter.producer_id, letter.number, letter.topic_id),
+                *(letter.partition, True, here.message_count),
+            )
+            staging.apply_decisions(source, destination, [wrong], now)
 
-    patch.setattr(forwarding, "apply_decision", is_commit)
+    patch.setattr(forwarding, "apply_decisions", all_commit)
 
 
 @bug(12, Checker.TRANSACTION)
 def a_letter_that_comes_again_publishes_again(patch: Patch) -> None:
     patch.setattr(Stagings, "published", lambda *_: None)
-    original = staging.apply_decision
+    original = staging.apply_decisions
 
-    def twice(source: Partition, destination: Partition, letter: Decision, now: Any) -> None:
-        stagings = destination.machine.stagings
-        here = stagings.open.get((letter.producer_id, letter.number))
-        if letter.is_commit and here is not None:
-            for one in here.unpublished():
-                staging.publish_staging(destination, one, now)
-        original(source, destination, letter, now)
+    def twice(source: Partition, destination: Partition, letters: Any, now: Any) -> None:
+        stagings, some = destination.machine.stagings, [*letters]
+        for letter in some:
+            here = stagings.open.get((letter.producer_id, letter.number))
+            if letter.is_commit and here is not None:
+                for one in here.unpublished():
+                    staging.publish_staging(destination, one, now)
+        original(source, destination, some, now)
 
-    patch.setattr(forwarding, "apply_decision", twice)
+    patch.setattr(forwarding, "apply_decisions", twice)
 
 
 @bug(6, Checker.TRANSACTION, Checker.LIVENESS, Checker.SURPRISE)
