@@ -2,6 +2,8 @@
 
 import pytest
 
+from penstock.api.receipts import read_receipt, write_receipt
+
 from .rigs import in_process
 
 
@@ -164,6 +166,23 @@ async def test_acks_and_offsets_inside_count_with_the_commit(tmp_path):
         assert (await broker.call("POST", "/transactions/commit", mine)).json["complete"]
         assert (await broker.call("GET", "/groups/g/lag")).json["partitions"][0]["lag"] == 2
         assert (await broker.call("GET", "/groups/other/lag")).json["partitions"][0]["lag"] == 2
+
+
+async def test_a_receipt_with_another_count_is_stale_inside_too(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders")
+        await broker.publish("a")
+        mine = await session(broker)
+        (one,) = await broker.poll()
+        place, offset, attempts, lease = read_receipt(one["receipt_handle"])
+        for count in (attempts - 1, attempts + 1):
+            forged = write_receipt(place, offset, count, lease)
+            for answer in ("ack", "nack", "reject"):
+                body = {**mine, "receipt_handle": forged}
+                refused = await broker.call("POST", f"/transactions/{answer}", body)
+                assert (refused.status, refused.json["error"]) == (409, "STALE_RECEIPT")
+        body = {**mine, "receipt_handle": one["receipt_handle"]}
+        assert (await broker.call("POST", "/transactions/ack", body)).status == 200
 
 
 @pytest.mark.parametrize(

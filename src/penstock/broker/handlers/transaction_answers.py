@@ -83,9 +83,6 @@ def _answered(node: "Node", said: LeaseAnswer, key: TransactionId, now: Now) -> 
         raise Refused("an answer names at least one message")
     if delivery is None:
         raise stale_receipt(said, offsets.min())
-    wrong = miscounted(delivery, said)
-    if wrong:
-        raise stale_receipt(said, wrong.min())
     consumption.expire(partition, delivery, now)
     if wrong := miscounted(delivery, said):
         raise stale_receipt(said, wrong.min())
