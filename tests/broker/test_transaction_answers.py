@@ -56,14 +56,18 @@ class Consumer(Transactional):
         self.world.execute(Stage(self.id, self.epoch, OUT, [Message(value)], 0))
 
 
-@pytest.fixture
-def world() -> World:
+def three_messages() -> World:
     world = World()
     world.topic(1, visibility_timeout_ms=30_000, backoff_base_ms=1000)
     world.topic(1, OUT)
     world.group()
     world.publish(b"a", b"b", b"c")
     return world
+
+
+@pytest.fixture
+def world() -> World:
+    return three_messages()
 
 
 def out(world: World) -> list[bytes | None]:

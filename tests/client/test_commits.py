@@ -27,8 +27,9 @@ def values(client, topic):
     return sorted(one.value for _, one in client.read(topic))
 
 
-def fail(staging):
+def fail(staging, answered=()):
     staging.publish("n-audit", b"x")
+    staging.ack(answered)
     raise ZeroDivisionError
 
 
@@ -136,6 +137,42 @@ def test_lost_answers_are_asked_for_again_and_count_once(client, url):
         cut.commit_stagings("n-lost", 0, "w", [staging.handle])
         assert len(relay.swallowed) >= 1
     assert values(client, "n-lost") == [b"%d" % number for number in range(8)]
+
+
+def test_what_was_consumed_is_acked_with_the_commit_and_given_back_without(client, url):
+    client.create_topic("n-in", partitions=1)
+    client.create_topic("n-out", partitions=1)
+    client.publish_many("n-in", [b"a", b"b", b"c", b"d"])
+
+    def swallows(request, answer, count):
+        return answer is not None and request.kind == "StageNamedAnswers" and count < 1
+
+    with (
+        Relay(url, swallows) as relay,
+        Client(relay.url) as cut,
+        cut.consumer("n-in", "n-group") as consumer,
+    ):
+        batch = consumer.poll(2, wait="5s")
+        with cut.staging("n-answers", 0, "w") as staging:
+            for message in batch:
+                staging.publish("n-out", message.value.upper())
+            staging.ack(batch)
+        assert all(one.is_answered for one in batch)
+        (third,) = consumer.poll(1, wait="5s")
+        with pytest.raises(ZeroDivisionError), cut.staging("n-answers", 0, "w") as failing:
+            fail(failing, third)
+        (fourth,) = consumer.poll(1, wait="5s")
+        with cut.staging("n-answers", 0, "w") as other:
+            other.reject(fourth, "bad")
+            other.nack(third, "later", delay="1h")
+        assert len(relay.swallowed) == 1
+    assert client.lag("n-group").total == 4
+    with pytest.raises(Refused):
+        staging.ack(batch)
+    client.commit_stagings("n-answers", 0, "w", [staging.handle, other.handle])
+    assert values(client, "n-out") == [b"A", b"B"]
+    assert client.lag("n-group").total == 1
+    assert client.commit_stagings("n-answers", 0, "w", [staging.handle]).is_repeat
 
 
 async def test_the_same_for_asyncio(client, url):

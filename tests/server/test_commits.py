@@ -166,3 +166,40 @@ async def test_metrics_say_what_is_staged_and_what_became_of_it(tmp_path):
         assert after['penstock_staged_bytes{topic="orders"}'] == 0
         assert after['penstock_staged_ended_total{topic="orders",outcome="published"}'] == 2
         assert after['penstock_staged_ended_total{topic="orders",outcome="dropped"}'] == 1
+
+
+async def test_acks_nacks_and_rejects_count_with_the_commit(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders")
+        for value in ("a", "b", "c", "d"):
+            await broker.publish(value)
+        found = await broker.poll("&max=3")
+        receipts = [one["receipt_handle"] for one in found]
+        one = await opened(broker, 0)
+        path = f"/stagings/{one}"
+        staged = await broker.call("POST", f"{path}/ack", {"receipt_handles": receipts[:1]})
+        assert staged.json == {"staged": True, "count": 1}
+        body = {"receipt_handle": receipts[1], "reason": "later", "delay": "1h"}
+        assert (await broker.call("POST", f"{path}/nack", body)).status == 200
+        body = {"receipt_handle": receipts[2], "reason": "bad"}
+        assert (await broker.call("POST", f"{path}/reject", body)).status == 200
+        outside = await broker.call("POST", "/messages/ack", {"receipt_handle": receipts[0]})
+        assert outside.json["error"] == "STALE_RECEIPT"
+        shown = (await broker.call("GET", "/commits/sink")).json["stagings"][0]
+        assert shown["participants"] == [
+            {"topic": "orders", "partition": 0, "messages": 0, "bytes": 0, "answers": 3}
+        ]
+        for where, body, status, code in (
+            (one, {"receipt_handle": "orders:0:3:1:9.1"}, 409, "STALE_RECEIPT"),
+            (one, {"receipt_handle": "nonsense"}, 400, "INVALID_ARGUMENT"),
+            (one, {"receipt_handle": "nowhere:0:0:1:1.1"}, 404, "NOT_FOUND"),
+            (one, {}, 400, "MALFORMED_REQUEST"),
+            ("4" * 16, {"receipt_handle": receipts[0]}, 404, "UNKNOWN_STAGING"),
+        ):
+            refused = await broker.call("POST", f"/stagings/{where}/ack", body)
+            assert (refused.status, refused.json["error"]) == (status, code)
+        assert (await broker.call("GET", "/groups/g/lag")).json["partitions"][0]["lag"] == 4
+        assert (await commit(broker, 0, (one, 0))).json["complete"]
+        assert (await broker.call("GET", "/groups/g/lag")).json["partitions"][0]["lag"] == 2
+        again = (await commit(broker, 0, (one, 0))).json
+        assert again["already_committed"]

@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from ..model import Buffer, Message
+from .answers import LeaseAnswer
 from .command import EVERY_TOPIC, Command
 from .principals import Action
 from .transactions import Participant, Placed, Staged
@@ -63,6 +64,27 @@ class StageNamedBatch(Command[Staged], frozen=True):
         return (self.topic,)
 
 
+class StageNamedAnswers(Command[None], frozen=True):
+    """Ack, nack or reject leased messages with a named commit; all or none.
+
+    They belong to the staging until it ends: no lease of them expires, and no other answer for them is taken. A commit
+    that lists the staging carries the answers out; once it is dropped the messages are with their leases again. Another
+    staging of the same sequence and writer may answer the same messages, and the commit lists one of the two. A repeat
+    changes nothing.
+
+    UnknownStaging, NotFound, OverCommitQuota; StaleReceipt: a lease holds one of the messages no more. Refused: one is
+    answered twice, or with something else.
+    """
+
+    action: ClassVar[Action] = Action.ANSWER
+    is_durable: ClassVar[bool] = True
+    staging: str
+    answers: Sequence[LeaseAnswer]
+
+    def topics(self) -> Iterable[str]:
+        return {one.topic for one in self.answers}
+
+
 class StagingRef(NamedTuple):
     """A staging that a commit publishes, and how many messages it has: all that were answered, and no others."""
 
@@ -91,7 +113,8 @@ class CommitStagings(Command[NamedCommit], frozen=True):
 
     A sequence at or below the last one is answered, and publishes nothing. NotFound: nothing was ever staged under the
     name; CommitNameTaken; UnknownStaging; StagingMismatch: one is of another name, sequence or writer, or holds another
-    number of messages; CommitInProgress; OverCommitQuota: too many at once; PartitionFaulty.
+    number of messages, or answers what another one of the list does; CommitInProgress; OverCommitQuota: too many at
+    once; PartitionFaulty.
     """
 
     action: ClassVar[Action] = Action.PUBLISH

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pyroaring import BitMap64
+
 from ..api.principals import LOCAL, Principal
 from ..errors import NotFound, OverCommitQuota, PartitionFaulty, StagingMismatch, UnknownStaging
 from ..transactions.commit_records import (
@@ -16,7 +18,6 @@ from ..transactions.commit_records import (
     NamedStagingGrown,
     NamedStagingOpened,
     NamedStagingsDecided,
-    NamedStagingsEnded,
     StagingsEnd,
 )
 from ..transactions.coordinator import Participant
@@ -29,10 +30,11 @@ from ..transactions.names import (
     PartitionPart,
     staging_text,
 )
-from ..transactions.stagings import Staged
+from ..transactions.stagings import NAMED_NUMBER, Staged, TransactionKey
 from .partition import Now, Partition
-from .partition.named_staging import staged_here
+from .partition.named_staging import drop_named, staged_here
 from .partition.partitioner import partition_of
+from .partition.staging import answered_offsets, is_kept
 from .transactions import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ class NamedCommits:
             raise OverCommitQuota(f"names of commits of key {by.name}", limit=NAMES_OF_A_KEY_MAX)
 
     def enrol(self, staging_id: int, partitions: Sequence[Partition], now: Now) -> None:
-        """Have a staging know that it has messages in these partitions. UnknownStaging, OverCommitQuota."""
+        """Have a staging know that it has messages or answers in these partitions. UnknownStaging, OverCommitQuota."""
         home, staging = self.staging(staging_id)
         record = home.machine.commit_names.grown(staging, [(*one.identity,) for one in partitions])
         if record is not None:
@@ -155,12 +157,13 @@ class NamedCommits:
             count = 0
             for partition, staged in self.staged(staging):
                 count += staged.message_count
-                is_durable &= partition is None or staged.end <= partition.staging.durable_end
+                is_durable &= partition is None or is_kept(partition, staged)
             if count != listed[staging.staging_id]:
                 text, wanted = staging_text(staging.staging_id), listed[staging.staging_id]
                 raise StagingMismatch(text, f"holds {count} messages, not {wanted}")
         if not is_durable:
             return False
+        self._require_distinct(chosen)
         published = tuple(one.staging_id for one in chosen)
         dropped = tuple(one.staging_id for one in names.losers(name, sequence, chosen))
         self._decide(
@@ -176,6 +179,28 @@ class NamedCommits:
         )
         name.unanswered = frozenset(map(staging_text, published))
         return True
+
+    def _require_distinct(self, chosen: Iterable[NamedStaging]) -> None:
+        """Refuse two stagings that answer the same message: attempts of one task may, and one of them is committed."""
+        seen: dict[tuple[Partition, int], BitMap64] = {}
+        for staging in chosen:
+            key = TransactionKey(staging.staging_id, NAMED_NUMBER)
+            for partition, staged in self.serving(staging):
+                for group, offsets in answered_offsets(partition, key) if staged.groups else ():
+                    known = seen.setdefault((partition, group), BitMap64())
+                    if twice := known & offsets:
+                        place = f"{partition.topic}/{partition.number}/{twice.min()}"
+                        text = staging_text(staging.staging_id)
+                        raise StagingMismatch(text, f"answers {place}, as another one does")
+                    known |= offsets
+
+    def siblings(self, staging: NamedStaging) -> list[TransactionKey]:
+        """All stagings of the same sequence and writer. A commit lists one of those that answer a message."""
+        return [
+            TransactionKey(one.staging_id, NAMED_NUMBER)
+            for one in staging.name.stagings.values()
+            if (one.sequence, one.writer) == (staging.sequence, staging.writer)
+        ]
 
     def drop(self, stagings: Iterable[NamedStaging], now: Now) -> None:
         """Let go of stagings, whatever their name does."""
@@ -275,7 +300,7 @@ class NamedCommits:
                 names = topic.partitions[staging_id % len(topic.partitions)].machine.commit_names
                 if names.is_deciding(staging_id):
                     return  # The letter is on its way.
-            partition.record((NamedStagingsEnded(0, 0, -1, (), (staging_id,), ()),), now)
+            drop_named(partition, staging_id, now)
             return
         identity = (*partition.identity,)
         if identity not in staging.participants:

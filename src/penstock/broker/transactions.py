@@ -28,7 +28,7 @@ from ..transactions.records import (
 from ..transactions.stagings import Staged, TransactionKey
 from .partition import Now, Partition
 from .partition.partitioner import partition_of
-from .partition.staging import drop
+from .partition.staging import drop, is_kept
 
 if TYPE_CHECKING:
     from .node import Node
@@ -157,11 +157,7 @@ class Transactions:
     def _is_staged(self, producer: Producer) -> bool:
         """Whether all that the transaction has staged and answered would survive a power cut. PartitionFaulty."""
         return all(
-            partition is None
-            or (
-                staged.end <= partition.staging.durable_end
-                and staged.answered_at <= partition.journal.log.durable_end
-            )
+            partition is None or is_kept(partition, staged)
             for partition, staged in self._staged(producer)
         )
 

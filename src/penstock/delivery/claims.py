@@ -4,6 +4,7 @@ Each function reads a `Delivery` and returns records. From the claim on, the mes
 transaction; nothing of the answer has happened before its commit.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from pyroaring import BitMap64
@@ -41,13 +42,24 @@ def claim(
     delivery: Delivery,
     transaction: TransactionId,
     answer: Claim,
+    siblings: Collection[TransactionId] = (),
 ) -> Answer:
-    """Claim what the lease holds of the offsets; `repeated` has this transaction claimed before, in the same way."""
+    """Claim what the lease holds of the offsets; `repeated` has this transaction claimed before, in the same way.
+
+    What one of the siblings has claimed of this lease may be claimed once more: at most one of them is committed.
+    """
     done = answer.offsets & delivery.leases.holding(answer.number)
-    repeated = BitMap64()
+    repeated, mine = BitMap64(), BitMap64()
     for one in delivery.leases.claims.get(transaction, ()):
-        if one.number == answer.number and one.kind is answer.kind:
-            repeated |= answer.offsets & one.offsets
+        if one.number == answer.number:
+            mine |= one.offsets
+            if one.kind is answer.kind:
+                repeated |= answer.offsets & one.offsets
+    for sibling in siblings:
+        for one in delivery.leases.claims.get(sibling, ()):
+            if one.number == answer.number:
+                done |= answer.offsets & one.offsets
+    done -= mine
     answered = AnswerResult(done, repeated, answer.offsets - done - repeated)
     if not done:
         return Outcome(answered)

@@ -74,8 +74,11 @@ class Leases:
     by_number: dict[int, Lease] = field(default_factory=dict)
     in_flight: int = 0
     held_by: Counter[str] = field(default_factory=Counter)
-    # Counted in `in_flight` and `held_by`, too.
+    # Counted in `in_flight` and `held_by`, too; once, if several attempts of a named commit claim the same message.
     claims: dict[TransactionId, list[Claim]] = field(default_factory=dict)
+    # All that is claimed; and what several attempts have claimed, perhaps none but one of them by now.
+    _claimed: BitMap64 = field(default_factory=BitMap64)
+    _shared: BitMap64 = field(default_factory=BitMap64)
     _deadlines: list[tuple[int, int]] = field(default_factory=list)
 
     def grant(self, number: int, member: str, at_ns: int, term: Term) -> None:
@@ -119,35 +122,68 @@ class Leases:
         heappush(self._deadlines, (term.deadline_ns, number))
 
     def claim(self, transaction: TransactionId, claim: Claim) -> None:
-        """Give offsets that no lease holds any more to a transaction."""
+        """Give offsets that no lease holds to a transaction; other attempts of its commit may have them, too."""
+        again = claim.offsets & self._claimed
+        self._count(claim.member, len(claim.offsets) - len(again))
+        self._shared |= again
+        self._claimed |= claim.offsets
         self.claims.setdefault(transaction, []).append(claim)
-        self._count(claim.member, len(claim.offsets))
 
     def claimed(self) -> BitMap64:
-        """Returns everything that belongs to a transaction."""
-        found = BitMap64()
+        """Returns everything that belongs to a transaction. Not to be changed."""
+        return self._claimed
+
+    def claim_of(self, number: int, offsets: BitMap64) -> Claim | None:
+        """Returns a claim on messages of a lease; None if no transaction has any of them."""
         for claims in self.claims.values():
             for one in claims:
-                found |= one.offsets
-        return found
+                if one.number == number and one.offsets & offsets:
+                    return one
+        return None
 
-    def end_claims(self, transaction: TransactionId) -> list[Claim]:
-        """Forget what belongs to a transaction; returns it."""
+    def end_claims(self, transaction: TransactionId, *, is_commit: bool) -> list[Claim]:
+        """Forget what belongs to a transaction; returns it.
+
+        What other attempts claim, too, is theirs after an abort, and theirs no more after a commit.
+        """
         ended = self.claims.pop(transaction, [])
         for one in ended:
+            if others := self._claimed_by_others(one.offsets & self._shared):
+                if is_commit:
+                    self._remove_claimed(others)
+                else:
+                    one.offsets -= others
+            self._claimed -= one.offsets
             self._count(one.member, -len(one.offsets))
-        return ended
+        return [one for one in ended if one.offsets]
+
+    def _claimed_by_others(self, shared: BitMap64) -> BitMap64:
+        """Of offsets that several attempts had claimed, those that some transaction still claims."""
+        found = BitMap64()
+        for claims in self.claims.values() if shared else ():
+            for one in claims:
+                found |= one.offsets & shared
+        return found
 
     def drop_claimed(self, offsets: BitMap64) -> None:
         """Forget offsets that became finished in another way, whichever transaction claims them."""
+        left = offsets & self._claimed
+        for claims in [*self.claims.values()]:
+            for one in claims:
+                gone = one.offsets & left
+                left -= gone
+                self._count(one.member, -len(gone))
+        self._remove_claimed(offsets)
+        self._claimed -= offsets
+
+    def _remove_claimed(self, offsets: BitMap64) -> None:
         for transaction, claims in [*self.claims.items()]:
             for one in claims:
-                before = len(one.offsets)
                 one.offsets -= offsets
-                self._count(one.member, len(one.offsets) - before)
             self.claims[transaction] = [one for one in claims if one.offsets]
             if not self.claims[transaction]:
                 del self.claims[transaction]
+        self._shared -= offsets
 
     def holding(self, number: int) -> BitMap64:
         """Returns what a lease still holds, nothing if it is over. Not to be changed."""

@@ -296,18 +296,28 @@ class Delivery:
 
     def _claimed(self, record: Claimed) -> None:
         offsets = offsets_of(record.runs)
-        terms = self.leases.by_number[record.lease].terms
-        duration_ms = max(one.duration_ms for one in terms)
-        lease = self.leases.take(record.lease, offsets)
+        lease = self.leases.by_number.get(record.lease)
+        held = self.leases.holding(record.lease) & offsets
+        # Messages that no lease holds are with another attempt of the same commit.
+        other = self.leases.claim_of(record.lease, offsets) if held != offsets else None
+        if lease is not None:
+            source: Lease | Claim = lease
+            duration_ms = max(one.duration_ms for one in lease.terms)
+        else:
+            assert other is not None, "a claim is on messages of a lease, or of another claim"
+            source, duration_ms = other, other.duration_ms
+        if held:
+            self.leases.take(record.lease, held)
         claim = Claim(
             record.answer,
-            lease.number,
-            lease.member,
-            lease.at_ns,
+            record.lease,
+            source.member,
+            source.at_ns,
             duration_ms,
             offsets,
             record.error,
             record.delay_ms,
+            is_disowned=other is not None and other.is_disowned,
         )
         self.leases.claim((record.producer_id, record.number), claim)
 
@@ -317,7 +327,7 @@ class Delivery:
     def _claims_ended(self, record: ClaimsEnded) -> None:
         transaction = (record.producer_id, record.number)
         self.commits.pop(transaction, None)
-        for one in self.leases.end_claims(transaction):
+        for one in self.leases.end_claims(transaction, is_commit=record.is_commit):
             if one.is_disowned and not record.is_commit:
                 self._return(one)
                 continue

@@ -37,7 +37,7 @@ class OffsetsInTransactionIn(CommitIn, kw_only=True):
 
 
 class AnswersStagedOut(msgspec.Struct):
-    """How many messages belong to the transaction now, until it ends."""
+    """How many messages belong to the transaction, or the staging, now, until it ends."""
 
     staged: bool
     count: int

@@ -34,10 +34,11 @@ from ...transactions.names import (
     staging_number,
     staging_text,
 )
-from ...transactions.stagings import NAMED_NUMBER
+from ...transactions.stagings import NAMED_NUMBER, TransactionKey
 from ..partition import Now, Partition, publishing
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
+from ..partition.staging import answered_count
 from ..validation import require_valid
 
 if TYPE_CHECKING:
@@ -268,7 +269,9 @@ def _staging(node: "Node", staging: NamedStaging, now: Now) -> StagingFacts:
 def _participants(node: "Node", staging: NamedStaging) -> Iterator[Participant]:
     for partition, staged in node.commits.serving(staging):
         size = sum(one.length for one in staged.stagings.values())
-        yield Participant(partition.topic, partition.number, staged.message_count, size)
+        answers = answered_count(partition, TransactionKey(staging.staging_id, NAMED_NUMBER))
+        count = staged.message_count
+        yield Participant(partition.topic, partition.number, count, size, answers)
 
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {

@@ -1,22 +1,24 @@
-"""Answers and offsets inside of transactions: claimed here, and carried out where the transaction ends."""
+"""Answers and offsets inside of transactions and named commits: claimed here, and carried out where those end."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyroaring import BitMap64
 
 from ...api.answers import Kind, LeaseAnswer, stale_receipt
 from ...api.command import Command
+from ...api.commits import StageNamedAnswers
 from ...api.transaction_answers import StageAnswers, StagedOffset, StageOffsets
 from ...delivery import Delivery, DeliveryRecord, claims
 from ...delivery.commands import ERROR_LENGTH_MAX
-from ...delivery.leases import Claim, TransactionId
+from ...delivery.leases import Claim
 from ...delivery.records import ClaimKind
 from ...errors import Refused
 from ...groups.commands import require_current, require_owner
 from ...model import TopicPartition
 from ...transactions.coordinator import Producer
-from ...transactions.stagings import TransactionKey
+from ...transactions.names import staging_number
+from ...transactions.stagings import NAMED_NUMBER, TransactionKey
 from .. import groups
 from ..partition import Now, Partition, consumption
 from ..partition.changes import Handler
@@ -34,6 +36,13 @@ _KINDS: Mapping[Kind, ClaimKind] = {
 _BACKOFF = -1
 
 
+class Claimant(NamedTuple):
+    """A transaction or a staging that answers, and those that may have answered the same messages."""
+
+    key: TransactionKey
+    siblings: Collection[TransactionKey] = ()
+
+
 class Answered(NamedTuple):
     """An answer with what it is about."""
 
@@ -44,15 +53,38 @@ class Answered(NamedTuple):
 
 def stage_answers(node: "Node", command: StageAnswers, now: Now) -> None:
     producer = _open_or_next(node, command.producer_id, command.epoch)
-    key = _key_of(producer)
-    found = [_answered(node, one, key, now) for one in command.answers]
+    claimant = Claimant(_key_of(producer))
+    found = _all_answered(node, command.answers, claimant, now)
+    if found:
+        partitions = [*dict.fromkeys(one.partition for one in found)]
+        node.transactions.enrol(command.producer_id, command.epoch, partitions, now)
+        _claim(found, claimant, now)
+
+
+def stage_named_answers(node: "Node", command: StageNamedAnswers, now: Now) -> None:
+    staging_id = staging_number(command.staging)
+    _, staging = node.commits.staging(staging_id)
+    key = TransactionKey(staging_id, NAMED_NUMBER)
+    claimant = Claimant(key, node.commits.siblings(staging))
+    found = _all_answered(node, command.answers, claimant, now)
+    if found:
+        partitions = [*dict.fromkeys(one.partition for one in found)]
+        node.commits.enrol(staging_id, partitions, now)
+        _claim(found, claimant, now)
+
+
+def _all_answered(
+    node: "Node", answers: Sequence[LeaseAnswer], claimant: Claimant, now: Now
+) -> list[Answered]:
+    found = [_answered(node, one, claimant, now) for one in answers]
     _require_distinct(found)
-    if not found:
-        return
-    partitions = [*dict.fromkeys(one.partition for one in found)]
-    node.transactions.enrol(command.producer_id, command.epoch, partitions, now)
+    return found
+
+
+def _claim(found: Sequence[Answered], claimant: Claimant, now: Now) -> None:
     for partition, delivery, claim in found:
-        _record(partition, key, claims.claim(delivery, key, claim).records, now)
+        records = claims.claim(delivery, claimant.key, claim, claimant.siblings).records
+        _record(partition, claimant.key, records, now)
 
 
 def _open_or_next(node: "Node", producer_id: int, epoch: int) -> Producer:
@@ -65,12 +97,12 @@ def _key_of(producer: Producer) -> TransactionKey:
     return TransactionKey(producer.producer_id, number)
 
 
-def _answered(node: "Node", said: LeaseAnswer, key: TransactionId, now: Now) -> Answered:
+def _answered(node: "Node", said: LeaseAnswer, claimant: Claimant, now: Now) -> Answered:
     """What an answer comes to. StaleReceipt: the lease does not hold all of it. It records nothing of the answer."""
     kind = _KINDS.get(said.kind)
     if kind is None:
         raise Refused(
-            f"inside of a transaction messages are acked, nacked or rejected: {said.kind}"
+            f"inside of a transaction or a staging messages are acked, nacked or rejected: {said.kind}"
         )
     delay_ms = _BACKOFF
     if said.ms is not None:
@@ -88,7 +120,7 @@ def _answered(node: "Node", said: LeaseAnswer, key: TransactionId, now: Now) -> 
         raise stale_receipt(said, wrong.min())
     error = said.reason[:ERROR_LENGTH_MAX]
     claim = Claim(kind, said.lease, "", 0, 0, offsets, error, delay_ms)
-    stale = claims.claim(delivery, key, claim).reply.stale
+    stale = claims.claim(delivery, claimant.key, claim, claimant.siblings).reply.stale
     if stale:
         raise stale_receipt(said, stale.min())
     return Answered(partition, delivery, claim)
@@ -160,5 +192,6 @@ def _place(node: "Node", said: StagedOffset) -> Partition:
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {
     StageAnswers: stage_answers,
+    StageNamedAnswers: stage_named_answers,
     StageOffsets: stage_offsets,
 }

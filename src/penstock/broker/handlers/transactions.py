@@ -40,6 +40,7 @@ from ..partition import Now, Partition, publishing
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
 from ..partition.record_batches import checked_records
+from ..partition.staging import answered_count
 from ..transactions import checked_timeout
 from ..validation import require_valid
 
@@ -291,14 +292,8 @@ def _participants(node: "Node", producer: Producer) -> Iterator[Participant]:
         stagings = [] if staged is None else [*staged.stagings.values()]
         count = sum(one.message_count for one in stagings)
         size = sum(one.length for one in stagings)
-        answers = 0 if partition is None else _answers(partition, key)
+        answers = 0 if partition is None else answered_count(partition, key)
         yield Participant(topic.facts.name, number, count, size, answers)
-
-
-def _answers(partition: Partition, key: TransactionKey) -> int:
-    """How many messages belong to a transaction here because it has answered them."""
-    claims = (one.leases.claims.get(key, ()) for one in partition.machine.groups.values())
-    return sum(len(one.offsets) for some in claims for one in some)
 
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {

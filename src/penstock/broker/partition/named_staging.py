@@ -1,6 +1,7 @@
 """The end of stagings of a named commit where they are: some are published, others dropped, once.
 
-As with transactions, a published batch says which staging it was, and the record that ends them comes last.
+As with transactions, a published batch says which staging it was, and the record that ends them comes last, in one
+batch with what their answers come to.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +14,7 @@ from ...transactions.stagings import NAMED_NUMBER, Staged, TransactionKey, runs_
 from .outbox import NamedDecision
 from .partition import Now, Partition
 from .records import Arrived
-from .staging import publish_staging
+from .staging import publish_staging, record_ends
 
 _NOTHING = Staged()
 
@@ -40,13 +41,25 @@ def apply_named_decision(
     ended = NamedStagingsEnded(
         0, letter.name_id, letter.commit, letter.published, letter.dropped, runs_of(chosen)
     )
-    destination.record((arrived, ended), now)
+    # Those that commit come first: what a loser has answered, too, is theirs.
+    ends = [(_key(one), True) for one in letter.published]
+    ends += [(_key(one), False) for one in letter.dropped]
+    record_ends(destination, (arrived, ended), ends, now)
+
+
+def drop_named(partition: Partition, staging_id: int, now: Now) -> None:
+    """Let go of what a staging has here that no coordinator knows: it was never committed, and never will be."""
+    ended = NamedStagingsEnded(0, 0, -1, (), (staging_id,), ())
+    record_ends(partition, (ended,), ((_key(staging_id), False),), now)
+
+
+def _key(staging_id: int) -> TransactionKey:
+    return TransactionKey(staging_id, NAMED_NUMBER)
 
 
 def staged_here(partition: Partition, staging_id: int) -> Staged:
     """What a staging of a named commit has in a partition."""
-    key = TransactionKey(staging_id, NAMED_NUMBER)
-    return partition.machine.stagings.open.get(key, _NOTHING)
+    return partition.machine.stagings.open.get(_key(staging_id), _NOTHING)
 
 
 def named_conclusions(

@@ -8,6 +8,8 @@ transaction has answered.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from pyroaring import BitMap64
+
 from ...codec import Encoded
 from ...codec.edit import dense
 from ...delivery import Delivery, claims
@@ -72,6 +74,26 @@ def _carried_out(destination: Partition, letter: Decision, now: Now) -> Staged:
     return staged
 
 
+def is_kept(partition: Partition, staged: Staged) -> bool:
+    """Whether what was staged and answered here would survive a power cut; a decision waits for it."""
+    return (
+        staged.end <= partition.staging.durable_end
+        and staged.answered_at <= partition.journal.log.durable_end
+    )
+
+
+def answered_count(partition: Partition, key: TransactionKey) -> int:
+    """How many messages belong to a transaction or a staging here because it has answered them."""
+    return sum(len(offsets) for _, offsets in answered_offsets(partition, key))
+
+
+def answered_offsets(partition: Partition, key: TransactionKey) -> Iterator[tuple[int, BitMap64]]:
+    """Numbers of groups, and messages that a transaction or a staging has answered for them."""
+    for delivery in partition.machine.groups.values():
+        for one in delivery.leases.claims.get(key, ()):
+            yield delivery.group, one.offsets
+
+
 def _ended(staged: Staged, key: TransactionKey, *, is_commit: bool) -> StagingsEnded:
     return StagingsEnded(0, *key, is_commit, runs_of((staged,)) if is_commit else ())
 
@@ -89,20 +111,34 @@ def _end(
     is_commit: bool,
 ) -> None:
     """Record the end of a transaction here with all that its answers come to: one batch, so all of it or nothing."""
+    staged = partition.machine.stagings.open.get(key, _NOTHING)
+    ended = _ended(staged, key, is_commit=is_commit)
+    record_ends(partition, (*notes, ended), ((key, is_commit),), now)
+
+
+def record_ends(
+    partition: Partition,
+    notes: Iterable[PartitionRecord],
+    ends: Iterable[tuple[TransactionKey, bool]],
+    now: Now,
+) -> None:
+    """Record notes and, in the same batch, what the answers of transactions come to: which, and whether it commits."""
     machine = partition.machine
-    staged = machine.stagings.open.get(key, _NOTHING)
-    records: list[PartitionRecord] = [*notes, _ended(staged, key, is_commit=is_commit)]
+    records = [*notes]
     failing = failing_of(partition, now)
-    present = [machine.groups[one] for one in sorted(staged.groups) if one in machine.groups]
-    for delivery in present:
-        if is_commit:
-            records.extend(_noted(machine, delivery, key))
-        ended = claims.end(delivery, key, failing, is_commit=is_commit)
-        letters = sum(isinstance(one, Buried) and one.sequence >= 0 for one in ended)
-        failing = replace(failing, next_sequence=failing.next_sequence + letters)
-        records.extend(ended)
+    touched: dict[int, Delivery] = {}
+    for key, is_commit in ends:
+        staged = machine.stagings.open.get(key, _NOTHING)
+        for group in sorted(staged.groups & machine.groups.keys()):
+            delivery = touched[group] = machine.groups[group]
+            if is_commit:
+                records.extend(_noted(machine, delivery, key))
+            ended = claims.end(delivery, key, failing, is_commit=is_commit)
+            letters = sum(isinstance(one, Buried) and one.sequence >= 0 for one in ended)
+            failing = replace(failing, next_sequence=failing.next_sequence + letters)
+            records.extend(ended)
     partition.record(records, now)
-    for delivery in present:
+    for delivery in touched.values():
         keep_order(partition, delivery, now)
 
 

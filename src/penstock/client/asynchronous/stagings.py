@@ -10,17 +10,22 @@ from typing import NamedTuple, Self, Unpack
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from ...api.answers import Kind
 from ...api.arguments import several, text
-from ...api.commits import DropStagings, OpenStaging, StageNamedBatch
+from ...api.commits import DropStagings, OpenStaging, StageNamedAnswers, StageNamedBatch
 from ...api.topics import DescribeTopic
+from ...api.units import Duration, duration_ms
 from ...codec import Columns, encode
 from ...codec.columns import columns_of
 from ...errors import PenstockError, Refused
 from ...model import Message
 from ..commands import Content, name_of, partition_number
+from ..leased_messages import Polled, Received
+from ..poll import Receipts
 from ..publish import Outgoing, PublishOptions, message_of, outgoing_of
 from ..retry import may_repeat
 from ..stagings import IN_FLIGHT_MAX, CommitKey, StagingHandle, by_partition
+from ..transaction_answers import WithheldMessages, lease_answers
 from .connector import AsyncConnector, Call, Sent
 
 
@@ -42,6 +47,7 @@ class AsyncStaging:
 
     Up to four batches are under way at once; one whose answer is lost is sent again, and stored once. At the end of the
     block all are stored; if it raises they are given up. The handle goes to the process that commits, within 24 hours.
+    `ack`, `nack` and `reject` answer consumed messages with the commit.
     """
 
     def __init__(self, connector: AsyncConnector, key: CommitKey, attempt: str) -> None:
@@ -55,6 +61,7 @@ class AsyncStaging:
         self._next: dict[tuple[str, int], int] = {}
         self._partitions: dict[str, int] = {}
         self._turn = 0
+        self._withheld = WithheldMessages()
 
     @property
     def handle(self) -> StagingHandle:
@@ -95,6 +102,40 @@ class AsyncStaging:
                 await self.stage_columns(name, partition, columns_of(batch))
         self._turn += 1
 
+    async def ack(self, held: Receipts) -> None:
+        """Finish messages of a poll, or receipts, with the commit. Until it ends they belong to this staging.
+
+        StaleReceipt: the lease of one is over, and it may be in the hands of another consumer. Nothing is acked then.
+        """
+        await self._answer(held, Kind.ACK)
+
+    async def nack(
+        self, held: Receipts, reason: str = "", *, delay: Duration | None = None
+    ) -> None:
+        """Have messages tried again after the commit and a backoff, or `delay`; as `ack`."""
+        ms = None if delay is None else duration_ms(delay, "delay")
+        await self._answer(held, Kind.NACK, reason, ms)
+
+    async def reject(self, held: Receipts, reason: str = "") -> None:
+        """Make dead letters of messages with the commit; as `ack`."""
+        await self._answer(held, Kind.REJECT, reason)
+
+    async def _answer(
+        self, held: Receipts, kind: Kind, reason: str = "", ms: int | None = None
+    ) -> None:
+        self._require_open()
+        if not isinstance(held, Received | Polled | str):
+            held = [*several("messages", held)]
+        answers = lease_answers(held, kind, reason, ms)
+        self._withheld.add(held)
+        if answers:
+            command = StageNamedAnswers(self._staging, answers)
+            await self._connector.execute(command, may_repeat=True)
+
+    def _require_open(self) -> None:
+        if not self._staging or self._is_done:
+            raise Refused("a staging is used inside of its `with` block")
+
     async def partition_count(self, topic: str) -> int:
         """How many partitions a topic has, asked for once. NotFound."""
         if topic not in self._partitions:
@@ -107,8 +148,7 @@ class AsyncStaging:
 
         An error may be about a batch before it; then nothing of this staging can be committed.
         """
-        if not self._staging or self._is_done:
-            raise Refused("a staging is used inside of its `with` block")
+        self._require_open()
         count = len(columns.values)
         if not count:
             return
@@ -172,5 +212,6 @@ class AsyncStaging:
             return
         # What it could not give up is collected with the next commit of its name, or after a day.
         self._cancel()
+        self._withheld.restore()
         with suppress(PenstockError):
             await self._connector.execute(DropStagings([self._staging]))

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ...api.answers import MESSAGES_MAX, Answer, AnswerOffset, TakeBack, checked_reason
 from ...api.command import Command, ScopedCommand
-from ...api.commits import ListCommitNames, StageNamed
+from ...api.commits import ListCommitNames, StageNamed, StageNamedAnswers
 from ...api.consume import Poll
 from ...api.dead_letters import BrowseDeadLetters
 from ...api.delays import DescribeDelays, ListDelayed
@@ -217,6 +217,7 @@ _RULES: Mapping[type[Command[Any]], Rule] = {
     Answer: _answer,
     TakeBack: _answer,
     StageAnswers: _answer,
+    StageNamedAnswers: _answer,
     StageOffsets: _staged_offsets,
     AnswerOffset: _answer_offset,
     CreateTopic: _create_topic,

@@ -1,7 +1,10 @@
 """Named commits: stagings, the commit that publishes some of them once, and a look at names."""
 
+from typing import Any
+
 import msgspec
 
+from ...api.answers import Kind, answers_of, checked_reason
 from ...api.commits import (
     CommitStagings,
     DescribeCommitName,
@@ -10,8 +13,10 @@ from ...api.commits import (
     OpenStaging,
     ResetCommitName,
     StageNamed,
+    StageNamedAnswers,
     StagingRef,
 )
+from ...api.json.answers import NackIn, ReceiptsIn, RejectIn, receipts_of
 from ...api.json.commits import (
     CommitNameDetailsOut,
     CommitNameOut,
@@ -32,7 +37,10 @@ from ...api.json.commits import (
 )
 from ...api.json.messages import MessageIn, message_of
 from ...api.json.paging import page_limit
+from ...api.json.times import span_ms
+from ...api.json.transaction_answers import AnswersStagedOut
 from ...api.principals import Action
+from ...api.receipts import read_receipt
 from ...errors import (
     BacklogFull,
     BadRequest,
@@ -49,6 +57,7 @@ from ...errors import (
     SchemaViolation,
     SequenceCommitted,
     StagingMismatch,
+    StaleReceipt,
     TooLarge,
     UnknownStaging,
 )
@@ -59,6 +68,9 @@ from .routing import Route, TopicIn
 _OPEN = msgspec.json.Decoder(OpenStagingIn)
 _STAGE = msgspec.json.Decoder(StageNamedIn)
 _COMMIT = msgspec.json.Decoder(NamedCommitIn)
+_ACK = msgspec.json.Decoder(ReceiptsIn)
+_NACK = msgspec.json.Decoder(NackIn)
+_REJECT = msgspec.json.Decoder(RejectIn)
 _DROP = msgspec.json.Decoder(DropStagingsIn)
 _MESSAGES_MAX = 10_000
 
@@ -94,6 +106,31 @@ def _require_plain(one: MessageIn) -> None:
         raise Refused("a message of a named commit comes with its commit: it has no delay")
 
 
+async def ack(request: Request) -> Answer:
+    return await _answer(request, request.json(_ACK), Kind.ACK)
+
+
+async def nack(request: Request) -> Answer:
+    said = request.json(_NACK)
+    delay_ms = None if said.delay is None else span_ms("delay", said.delay)
+    return await _answer(request, said, Kind.NACK, checked_reason(said.reason), delay_ms)
+
+
+async def reject(request: Request) -> Answer:
+    said = request.json(_REJECT)
+    return await _answer(request, said, Kind.REJECT, checked_reason(said.reason))
+
+
+async def _answer(
+    request: Request, said: ReceiptsIn, kind: Kind, reason: str = "", ms: int | None = None
+) -> Answer:
+    """All of the receipts, or an error that names the first that is not held."""
+    receipts = [read_receipt(one) for one in receipts_of(said)]
+    answers = [*answers_of(receipts, kind, reason, ms).values()]
+    await request.execute(StageNamedAnswers(request.params["staging"], answers))
+    return json_response(AnswersStagedOut(True, len(receipts)))
+
+
 async def commit(request: Request) -> Answer:
     said = request.json(_COMMIT)
     stagings = [StagingRef(one.staging, one.messages) for one in said.stagings]
@@ -124,6 +161,28 @@ async def describe(request: Request) -> Answer:
 async def reset(request: Request) -> Answer:
     found = await request.execute_audited(ResetCommitName(request.params["commit"]))
     return json_response(name_out(found))
+
+
+def _answer_route(path: str, call: Any, summary: str, body: type[msgspec.Struct]) -> Route:
+    return Route(
+        method="POST",
+        path=f"/stagings/{{staging}}/{path}",
+        call=call,
+        action=Action.ANSWER,
+        summary=summary,
+        tag="commits",
+        body=body,
+        answer=AnswersStagedOut,
+        errors=(
+            UnknownStaging,
+            NotFound,
+            StaleReceipt,
+            OverCommitQuota,
+            NoSpace,
+            PartitionFaulty,
+        ),
+        topic_in=TopicIn.REST,
+    )
 
 
 ROUTES = (
@@ -169,6 +228,9 @@ ROUTES = (
         ),
         topic_in=TopicIn.REST,
     ),
+    _answer_route("ack", ack, "Ack leased messages with a named commit", ReceiptsIn),
+    _answer_route("nack", nack, "Have messages tried again, with a named commit", NackIn),
+    _answer_route("reject", reject, "Make dead letters of messages, with a named commit", RejectIn),
     Route(
         method="POST",
         path="/stagings/drop",
