@@ -70,7 +70,7 @@ def test_a_record_batch_is_stored_as_it_came() -> None:
     assert send(world, records(b"c"), 2) == [2]
     found = world.fetch()
     head, stored = next(iter(batches_in(found.data, seed=found.seed)))
-    assert bytes(as_fetched(stored, head))[16:] == data[16:]
+    assert b"".join(as_fetched(stored, head))[16:] == data[16:]
     assert heads(world) == [(1, 0, 1, 2), (1, 2, 2, 1)]
 
 

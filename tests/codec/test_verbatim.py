@@ -95,7 +95,7 @@ def test_kafka_gets_the_same_bytes_back(sent: list[Record], packing: int, offset
     stored = kept(data).to_bytes()
     placed = stamp(verify(stored), base_offset=offset, epoch=3, append_time=1)
     head = verify(placed + stored[HEAD_BYTES:])
-    found = as_fetched(memoryview(stored), head)
+    found = b"".join(as_fetched(memoryview(stored), head))
     assert struct.unpack_from(">q", found) == (offset,)
     assert struct.unpack_from(">i", found, 12) == (3,)
     assert bytes(found[8:12] + found[16:]) == data[8:12] + data[16:]

@@ -234,8 +234,11 @@ def _check_end(headers: int, at: int, end: int) -> None:
 def _varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
     """Returns the zigzag varints at some positions, and where each of them ends."""
     byte = data[positions]
-    found = (byte & 0x7F).astype(np.int64)
     after = positions + 1
+    if (byte == byte[0]).all() and byte[0] < 0x80:
+        # Most fields are the same for all records, such as the length of a key that is not there.
+        return np.broadcast_to(np.int64(_ZIGZAG[byte[0]]), len(byte)), after
+    found = (byte & 0x7F).astype(np.int64)
     more, shift = np.flatnonzero(byte >= 0x80), 7
     while len(more):
         if shift > _VARINT_BITS_MAX:
@@ -289,7 +292,9 @@ def _bounds(data: bytes, array: Bytes, count: int) -> tuple[Int64s, Int64s]:
         equal = 1
         if most > _RUN_MIN and data[end : end + width] == data[position:start]:
             rows = array[position : position + most * stride].reshape(most, stride)
-            is_other = (rows[:, :width] != rows[0, :width]).any(axis=1)
+            is_other = rows[:, 0] != rows[0, 0]
+            for place in range(1, width):
+                is_other |= rows[:, place] != rows[0, place]
             equal = int(is_other.argmax()) if is_other.any() else most
         steps = position + np.arange(equal, dtype=np.int64) * stride
         starts[done : done + equal] = steps + width

@@ -21,6 +21,8 @@ _MS = 1_000_000
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _LEADER_EPOCH_AT = 12
+# From the base offset to behind the epoch.
+_PLACE_BYTES = 16
 # Of a batch, without the records.
 _AROUND_BYTES = HEAD_BYTES + HEADER_BYTES + ALIGNMENT
 
@@ -83,9 +85,10 @@ def _check_against_head(header: KafkaHeader, records: Records, head: Head) -> No
         raise MalformedBatch("priorities or compression are not the head's")
 
 
-def as_fetched(batch: memoryview, head: Head) -> bytearray:
-    """Returns the record batch of a stored batch, with its place in the log."""
-    found = bytearray(batch[HEAD_BYTES : HEAD_BYTES + head.stored_size])
-    _BASE_OFFSET.pack_into(found, 0, head.base_offset)
-    _LEADER_EPOCH.pack_into(found, _LEADER_EPOCH_AT, head.epoch)
-    return found
+def as_fetched(batch: memoryview, head: Head) -> tuple[Buffer, Buffer]:
+    """Returns the record batch of a stored batch, in two pieces: its place in the log, and the rest as it is stored."""
+    end = HEAD_BYTES + head.stored_size
+    place = bytearray(batch[HEAD_BYTES : HEAD_BYTES + _PLACE_BYTES])
+    _BASE_OFFSET.pack_into(place, 0, head.base_offset)
+    _LEADER_EPOCH.pack_into(place, _LEADER_EPOCH_AT, head.epoch)
+    return place, batch[HEAD_BYTES + _PLACE_BYTES : end]

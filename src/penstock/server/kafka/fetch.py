@@ -124,11 +124,11 @@ async def _part(session: KafkaSession, wanted: Wanted, room: int) -> Part:
         reply = await session.execute(Fetch(topic, partition, start, bytes_max=size_max))
     except OffsetOutOfRange as error:
         bounds = await session.execute(DescribeBounds(topic, partition))
-        answer = _answer(partition, bounds, b"") | {"error_code": code_of(error)}
+        answer = _answer(partition, bounds, []) | {"error_code": code_of(error)}
         return Part(wanted, answer, 0, True)
     except PenstockError as error:
         answer = {"partition_index": partition, "error_code": code_of(error), "high_watermark": -1}
-        return Part(wanted, answer | {"records": b""}, 0, True)
+        return Part(wanted, answer | {"records": []}, 0, True)
     bounds = LogBounds(reply.start_offset, reply.end_offset, -1)
     return _found(wanted, bounds, _converted(session, reply))
 
@@ -136,17 +136,18 @@ async def _part(session: KafkaSession, wanted: Wanted, room: int) -> Part:
 def _converted(session: KafkaSession, reply: FetchReply) -> list[Buffer]:
     converted = session.converted
     return [
-        converted.convert(head, batch, reply.seed)
+        piece
         for head, batch in batches_in(reply.data, seed=reply.seed, is_verified=True)
+        for piece in converted.convert(head, batch, reply.seed)
     ]
 
 
-def _found(wanted: Wanted, bounds: LogBounds, batches: list[Buffer]) -> Part:
-    records = batches[0] if len(batches) == 1 else b"".join(batches)
-    return Part(wanted, _answer(wanted.partition, bounds, records), len(records), False)
+def _found(wanted: Wanted, bounds: LogBounds, records: list[Buffer]) -> Part:
+    answer = _answer(wanted.partition, bounds, records)
+    return Part(wanted, answer, sum(map(len, records)), False)
 
 
-def _answer(partition: int, bounds: LogBounds, records: Buffer) -> Values:
+def _answer(partition: int, bounds: LogBounds, records: list[Buffer]) -> Values:
     return {
         "partition_index": partition,
         "high_watermark": bounds.end,

@@ -28,6 +28,11 @@ class Field(NamedTuple):
     default: Any
     fields: tuple["Field", ...]
 
+    @property
+    def is_composite(self) -> bool:
+        """Whether its default is made anew for each message, because a list or a dict can be changed."""
+        return self.kind == "struct" or self.kind.startswith("[]")
+
     def default_value(self) -> Any:
         """What stands for the field where a version does not have it; a fresh value each time."""
         if self.kind == "struct":

@@ -1,18 +1,18 @@
 """Kafka's messages as bytes, and back: each version of a message is compiled to functions once, when it is first used.
 
-A message is a dict of its fields under their names in the tables, arrays are lists. A field that a version does not
-have takes its default, so a handler never asks for the version. BadRequest is the one error for bytes that are no
-message: cut short, lengths that lie, more items than a request may have.
+A message is a dict of its fields under their names in the tables, arrays are lists; records to be sent may be a list of
+pieces. A field that a version does not have takes its default, so a handler never asks for the version. BadRequest is
+the one error for bytes that are no message: cut short, lengths that lie, more items than a request may have.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import BadRequest
 from ...model import Buffer
-from .schema import REQUESTS, RESPONSES, Field, Schema
+from .schema import REQUESTS, RESPONSES, Field
 
 Values = dict[str, Any]
 Decode = Callable[["Reader"], Any]
@@ -21,17 +21,19 @@ Encode = Callable[["Writer", Any], None]
 # Items of all arrays of a request together. Each becomes an object, so the bytes of a frame do not bound the memory.
 ITEMS_MAX = 100_000
 _VARINT_BYTES_MAX = 5
-_NUMBERS = {
-    "int8": struct.Struct(">b"),
-    "int16": struct.Struct(">h"),
-    "uint16": struct.Struct(">H"),
-    "int32": struct.Struct(">i"),
-    "uint32": struct.Struct(">I"),
-    "int64": struct.Struct(">q"),
-    "float64": struct.Struct(">d"),
-    "bool": struct.Struct(">?"),
+# Fields of fixed sizes. Those that follow each other are read and written by one call.
+_FIXED = {
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+    "bool": "?",
+    "uuid": "16s",
 }
-_I16, _I32 = _NUMBERS["int16"], _NUMBERS["int32"]
+_I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
 # Records of at least this size are handed on as they are, not copied into the bytes around them.
 _PIECE_BYTES_MIN = 4096
 
@@ -52,10 +54,21 @@ class Reader:
         self.position = end
         return self.data[start:end]
 
+    def take_fixed(self, fields: struct.Struct) -> tuple[Any, ...]:
+        """The next fields of fixed sizes. BadRequest: the message ends before they do."""
+        start = self.position
+        self.position = end = start + fields.size
+        if end > len(self.data):
+            raise BadRequest(f"{fields.size} bytes at {start} of a message of {len(self.data)}")
+        return fields.unpack_from(self.data, start)
+
     def uvarint(self) -> int:
         found = 0
         for place in range(_VARINT_BYTES_MAX):
-            byte = self.take(1)[0]
+            if self.position >= len(self.data):
+                raise BadRequest(f"a message of {len(self.data)} bytes ends inside a number")
+            byte = self.data[self.position]
+            self.position += 1
             found |= (byte & 0x7F) << 7 * place
             if byte < 0x80:
                 return found
@@ -94,20 +107,20 @@ class Writer:
 
 def decode_request(key: int, version: int, data: Buffer) -> Values:
     """The request of an api in a version that the tables have; `data` follows the header."""
-    return _decode(_decoder(REQUESTS[key], version), data)
+    return _decode(_decoder(key, version, is_request=True), data)
 
 
 def decode_response(key: int, version: int, data: Buffer) -> Values:
-    return _decode(_decoder(RESPONSES[key], version), data)
+    return _decode(_decoder(key, version, is_request=False), data)
 
 
 def encode_request(key: int, version: int, values: Values) -> list[Buffer]:
-    return _encode(_encoder(REQUESTS[key], version), values)
+    return _encode(_encoder(key, version, is_request=True), values)
 
 
 def encode_response(key: int, version: int, values: Values) -> list[Buffer]:
     """The bytes of a response after its header, in pieces. Fields that `values` leaves out take their defaults."""
-    return _encode(_encoder(RESPONSES[key], version), values)
+    return _encode(_encoder(key, version, is_request=False), values)
 
 
 def _decode(decode: Decode, data: Buffer) -> Values:
@@ -122,46 +135,96 @@ def _encode(encode: Encode, values: Values) -> list[Buffer]:
     return [piece for piece in writer.pieces if piece]
 
 
+# Kept by numbers: the hash of a schema is that of all its fields.
 @cache
-def _decoder(schema: Schema, version: int) -> Decode:
+def _decoder(key: int, version: int, *, is_request: bool) -> Decode:
+    schema = (REQUESTS if is_request else RESPONSES)[key]
     return _struct_decoder(schema.fields, version, version >= schema.flexible)
 
 
 @cache
-def _encoder(schema: Schema, version: int) -> Encode:
+def _encoder(key: int, version: int, *, is_request: bool) -> Encode:
+    schema = (REQUESTS if is_request else RESPONSES)[key]
     return _struct_encoder(schema.fields, version, version >= schema.flexible)
 
 
+class _Step(NamedTuple):
+    """Fields of a struct that follow each other: some of fixed sizes, then one of another kind, if there is one."""
+
+    names: tuple[str, ...]
+    fixed: struct.Struct
+    defaults: tuple[Any, ...]
+    last: Field | None
+
+
+def _steps(fields: Sequence[Field]) -> list[_Step]:
+    found: list[_Step] = []
+    run: list[Field] = []
+    for field in (*fields, None):
+        if field is not None and field.kind in _FIXED:
+            run.append(field)
+        elif field is not None or run:
+            names, defaults = [one.name for one in run], [one.default for one in run]
+            fixed = struct.Struct(">" + "".join(_FIXED[one.kind] for one in run))
+            found.append(_Step(tuple(names), fixed, tuple(defaults), field))
+            run = []
+    return found
+
+
+def _fields_of(
+    fields: tuple[Field, ...], version: int
+) -> tuple[list[Field], list[Field], list[Field]]:
+    """The ordinary fields of a version, the tagged ones in the order of their tags, and those it does not have."""
+    there = [one for one in fields if one.first <= version <= one.last]
+    tagged = sorted((one for one in there if one.tag >= 0), key=lambda one: one.tag)
+    absent = [one for one in fields if one not in there]
+    return [one for one in there if one.tag < 0], tagged, absent
+
+
 def _struct_decoder(fields: tuple[Field, ...], version: int, is_flexible: bool) -> Decode:
-    plain = [
-        (one.name, _field_decoder(one, version, is_flexible))
-        for one in fields
-        if one.first <= version <= one.last and one.tag < 0
+    plain, tagged, absent = _fields_of(fields, version)
+    steps = [
+        (
+            one.names,
+            one.fixed,
+            "" if one.last is None else one.last.name,
+            None if one.last is None else _field_decoder(one.last, version, is_flexible),
+        )
+        for one in _steps(plain)
     ]
-    tagged = {
-        one.tag: (one.name, _field_decoder(one, version, is_flexible))
-        for one in fields
-        if one.first <= version <= one.last and one.tag >= 0
-    }
-    there = {name for name, _ in plain}
-    absent = [one for one in fields if one.name not in there]
+    by_tag = {one.tag: (one.name, _field_decoder(one, version, is_flexible)) for one in tagged}
+    unsaid = [*tagged, *absent]
+    constants = {one.name: one.default_value() for one in unsaid if not one.is_composite}
+    composites = [one for one in unsaid if one.is_composite]
 
     def decode(reader: Reader) -> Values:
-        found = {name: decode_field(reader) for name, decode_field in plain}
-        for one in absent:
-            found.setdefault(one.name, one.default_value())
-        if is_flexible:
-            for _ in range(reader.count_items(reader.uvarint())):
-                tag = reader.uvarint()
-                inner = Reader(reader.take(reader.uvarint()))
-                if tag in tagged:
-                    name, decode_field = tagged[tag]
-                    inner.items = reader.items
-                    found[name] = decode_field(inner)
-                    reader.items = inner.items
+        found = constants.copy()
+        for one in composites:
+            found[one.name] = one.default_value()
+        for names, fixed, name, decode_field in steps:
+            if names:
+                found.update(zip(names, reader.take_fixed(fixed), strict=True))
+            if decode_field is not None:
+                found[name] = decode_field(reader)
+        if is_flexible and (count := reader.uvarint()):
+            _take_tagged(reader, reader.count_items(count), by_tag, found)
         return found
 
     return decode
+
+
+def _take_tagged(
+    reader: Reader, count: int, by_tag: dict[int, tuple[str, Decode]], found: Values
+) -> None:
+    """Read tagged fields, each behind its size; those that are not known are passed over."""
+    for _ in range(count):
+        tag = reader.uvarint()
+        inner = Reader(reader.take(reader.uvarint()))
+        if tag in by_tag:
+            name, decode_field = by_tag[tag]
+            inner.items = reader.items
+            found[name] = decode_field(inner)
+            reader.items = inner.items
 
 
 def _field_decoder(field: Field, version: int, is_flexible: bool) -> Decode:
@@ -181,23 +244,14 @@ def _nullable_decoder(decode: Decode) -> Decode:
     return lambda reader: None if reader.take(1)[0] >= 0x80 else decode(reader)
 
 
-def _length_decoder(is_compact: bool, number: struct.Struct) -> Decode:
-    """Reads a length; -1 stands for null."""
-    if is_compact:
-        return lambda reader: reader.uvarint() - 1
-    return lambda reader: number.unpack(reader.take(number.size))[0]
-
-
 def _value_decoder(kind: str, is_flexible: bool, is_nullable: bool) -> Decode:
-    if kind in _NUMBERS:
-        number = _NUMBERS[kind]
-        return lambda reader: number.unpack(reader.take(number.size))[0]
-    if kind == "uuid":
-        return lambda reader: bytes(reader.take(16))
-    length = _length_decoder(is_flexible, _I16 if kind == "string" else _I32)
+    if kind in _FIXED:
+        fixed = struct.Struct(">" + _FIXED[kind])
+        return lambda reader: reader.take_fixed(fixed)[0]
+    length = _I16 if kind == "string" else _I32
 
     def decode(reader: Reader) -> str | bytes | memoryview | None:
-        size = length(reader)
+        size = reader.uvarint() - 1 if is_flexible else reader.take_fixed(length)[0]
         if size == -1 and is_nullable:
             return None
         found = reader.take(size)
@@ -214,10 +268,8 @@ def _value_decoder(kind: str, is_flexible: bool, is_nullable: bool) -> Decode:
 
 
 def _array_decoder(decode_item: Decode, is_flexible: bool, is_nullable: bool) -> Decode:
-    length = _length_decoder(is_flexible, _I32)
-
     def decode(reader: Reader) -> list[Any] | None:
-        count = length(reader)
+        count = reader.uvarint() - 1 if is_flexible else reader.take_fixed(_I32)[0]
         if count == -1 and is_nullable:
             return None
         if count < 0:
@@ -228,23 +280,30 @@ def _array_decoder(decode_item: Decode, is_flexible: bool, is_nullable: bool) ->
 
 
 def _struct_encoder(fields: tuple[Field, ...], version: int, is_flexible: bool) -> Encode:
-    there = [one for one in fields if one.first <= version <= one.last]
-    plain = [(one, _field_encoder(one, version, is_flexible)) for one in there if one.tag < 0]
-    tagged = [
-        (one, _field_encoder(one, version, is_flexible))
-        for one in sorted(there, key=lambda one: one.tag)
-        if one.tag >= 0
+    plain, tagged, _ = _fields_of(fields, version)
+    steps = [
+        (
+            one.names,
+            one.fixed.pack,
+            one.defaults,
+            one.last,
+            None if one.last is None else _field_encoder(one.last, version, is_flexible),
+        )
+        for one in _steps(plain)
     ]
+    with_tags = [(one, _field_encoder(one, version, is_flexible)) for one in tagged]
     known = {one.name for one in fields}
 
     def encode(writer: Writer, values: Values) -> None:
         assert values.keys() <= known, f"no such fields: {values.keys() - known}"
-        for field, encode_field in plain:
-            encode_field(
-                writer, values[field.name] if field.name in values else field.default_value()
-            )
+        for names, pack, defaults, field, encode_field in steps:
+            if names:
+                writer.add(pack(*map(values.get, names, defaults)))
+            if field is not None and encode_field is not None:
+                name = field.name
+                encode_field(writer, values[name] if name in values else field.default_value())
         if is_flexible:
-            _add_tagged(writer, values, tagged)
+            _add_tagged(writer, values, with_tags)
 
     return encode
 
@@ -294,21 +353,24 @@ def _length_encoder(is_compact: bool, number: struct.Struct) -> Callable[[Writer
 
 
 def _value_encoder(kind: str, is_flexible: bool, is_nullable: bool) -> Encode:
-    if kind in _NUMBERS:
-        pack = _NUMBERS[kind].pack
+    if kind in _FIXED:
+        pack = struct.Struct(">" + _FIXED[kind]).pack
         return lambda writer, value: writer.add(pack(value))
-    if kind == "uuid":
-        return lambda writer, value: writer.add(value)
     add_length = _length_encoder(is_flexible, _I16 if kind == "string" else _I32)
 
-    def encode(writer: Writer, value: str | Buffer | None) -> None:
+    def encode(writer: Writer, value: str | Buffer | list[Buffer] | None) -> None:
         if value is None and is_nullable:
             add_length(writer, -1)
-            return
-        # A version without null says the same with nothing.
-        data = b"" if value is None else value.encode() if isinstance(value, str) else value
-        add_length(writer, len(data))
-        writer.add(data)
+        elif isinstance(value, list):
+            # Records in pieces.
+            add_length(writer, sum(map(len, value)))
+            for piece in value:
+                writer.add(piece)
+        else:
+            # A version without null says the same with nothing.
+            data = b"" if value is None else value.encode() if isinstance(value, str) else value
+            add_length(writer, len(data))
+            writer.add(data)
 
     return encode
 
