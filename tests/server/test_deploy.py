@@ -19,6 +19,7 @@ from penstock.server.reading_settings import read_settings
 from .rigs import in_process
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+BOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
 NAME = re.compile(r"\b(?:penstock|process)_[a-z_]+\b")
 
 
@@ -30,10 +31,11 @@ def known_names() -> set[str]:
     return names
 
 
-def test_every_metric_of_the_dashboard_exists():
-    board = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
+@pytest.mark.parametrize(("file", "least"), [("dashboard.json", 20), ("pipelines.json", 10)])
+def test_every_metric_of_a_dashboard_exists(file, least):
+    board = json.loads((DEPLOY / "grafana" / file).read_text())
     asked = [one["expr"] for panel in board["panels"] for one in panel["targets"]]
-    assert len(asked) > 20
+    assert len(asked) > least
     assert set(NAME.findall(" ".join(asked))) <= known_names()
 
 
@@ -112,7 +114,7 @@ def test_compose_names_files_that_are_there():
     assert config["rule_files"] == ["alerts.yml"]
 
 
-def test_grafana_finds_its_source_and_its_dashboard():
+def test_grafana_finds_its_source_and_its_dashboards():
     provisioning = DEPLOY / "grafana" / "provisioning"
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text())[
@@ -123,13 +125,15 @@ def test_grafana_finds_its_source_and_its_dashboard():
     ]
     mounts = dict(one.split(":")[:2] for one in services["grafana"]["volumes"])
     assert mounts["./grafana/provisioning"] == "/etc/grafana/provisioning"
-    assert mounts["./grafana/dashboard.json"].startswith(f"{provider['options']['path']}/")
     assert source["url"] == "http://prometheus:9090"
-    board = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
-    (variable,) = board["templating"]["list"]
-    assert (variable["type"], variable["query"]) == ("datasource", source["type"])
-    used = {panel["datasource"]["uid"] for panel in board["panels"]}
-    assert used == {"${" + variable["name"] + "}"}
+    boards = {file: json.loads(file.read_text()) for file in BOARDS}
+    assert len({board["uid"] for board in boards.values()}) == len(boards) == 2
+    for file, board in boards.items():
+        assert mounts[f"./grafana/{file.name}"].startswith(f"{provider['options']['path']}/")
+        (variable,) = board["templating"]["list"]
+        assert (variable["type"], variable["query"]) == ("datasource", source["type"])
+        used = {panel["datasource"]["uid"] for panel in board["panels"]}
+        assert used == {"${" + variable["name"] + "}"}
 
 
 def test_what_the_image_copies_and_asks_for_is_there():

@@ -11,6 +11,7 @@ import click
 from ..errors import InvalidSettings, NotFound
 from .exits import Exit
 from .output import Output, output_options
+from .pipeline_init import init
 from .pipeline_runner import require_spark, run_pipeline, server_of, spark_options
 from .remote import BrokerOptions, connected, remote_options
 
@@ -25,6 +26,7 @@ Examples:
   penstock pipeline run lake.yaml --master spark://10.0.0.5:7077
   penstock pipeline status lake.yaml             how far it is, and what the broker heard of it
   penstock pipeline list                         all that report to the broker
+  penstock pipeline init orders                  a project for spark-pipelines, in the directory orders
 """
 FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -32,6 +34,9 @@ FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_
 @click.group(epilog=EPILOG)
 def pipeline() -> None:
     """Topics into a lake, files into a topic, SQL over both: described in YAML, run by Spark."""
+
+
+pipeline.add_command(init)
 
 
 def read_pipeline_file(file: Path) -> "Pipeline":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ARROW_ROWS = 20_000
 _LOOPBACK = "127.0.0.1"
 _LOOPBACK_NAMES = frozenset({"localhost", "::1", _LOOPBACK})
-_LOG_SETTINGS = """\
+LOG_SETTINGS = """\
 rootLogger.level = error
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
@@ -113,6 +113,6 @@ def defaults(master: str, environment: Mapping[str, str]) -> dict[str, str]:
 def _log_settings(environment: Mapping[str, str]) -> Path:
     """Returns the path of the log settings. It is a file because Spark logs before it has read its settings."""
     file = cache_folder(environment) / "spark-log4j2.properties"
-    if not file.is_file() or file.read_text() != _LOG_SETTINGS:
-        replace_file(file, _LOG_SETTINGS)
+    if not file.is_file() or file.read_text() != LOG_SETTINGS:
+        replace_file(file, LOG_SETTINGS)
     return file
