@@ -1,15 +1,16 @@
 """`penstock archive`: archives topics into a lake, and verifies that it is complete."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .exits import Exit
+from .lake_files import LAKE, compact, vacuum
 from .output import Output, output_options
-from .pipeline_runner import require_spark, run_pipeline, server_of, spark_options
+from .pipeline_runner import require_arrow, run_pipeline, server_of, spark_options
 from .progress import Bar
 from .remote import BrokerOptions, connected, remote_options
+from .restore import restore
 
 if TYPE_CHECKING:
     from ..spark.pipelines.verify import LakeReport
@@ -22,9 +23,13 @@ Examples:
   penstock archive run orders --to lake --subject orders-value   values as typed columns, too
   penstock archive verify lake                       every file, every offset, against the broker
   penstock archive verify lake --offline             without the broker
+  penstock archive verify lake --content             every message against the broker, while it has them
+  penstock archive run 'orders-*' --to s3://bucket/lake   all topics of a name, into a bucket
   penstock archive show lake                         what is in it
+  penstock archive compact lake --dry-run            which small files would be merged
+  penstock archive vacuum lake --keep 7d             remove what was merged a week ago
+  penstock archive restore lake orders               back into a broker, which may be a new one
 """
-LAKE = click.argument("lake", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
 
 @click.group(epilog=EPILOG)
@@ -32,10 +37,19 @@ def archive() -> None:
     """Keep topics as Parquet or Delta, exactly once, and prove it."""
 
 
+archive.add_command(compact)
+archive.add_command(vacuum)
+archive.add_command(restore)
+
+
 @archive.command("run", epilog="Example: penstock archive run orders --to lake --once")
 @click.argument("topics", nargs=-1, required=True)
 @click.option(
-    "--to", "lake", required=True, metavar="DIR", help="The lake; made if it is not there."
+    "--to",
+    "lake",
+    required=True,
+    metavar="DIR",
+    help="The lake, a directory or s3://bucket/path; made if it is not there.",
 )
 @click.option(
     "--table", type=click.Choice(["parquet", "delta"]), help="For a new lake: parquet if not said."
@@ -80,8 +94,12 @@ def run_archive(
     output: Output,
     **options: Any,
 ) -> None:
-    """Archive TOPICS, until Ctrl-C or, with --once, until what is there now is archived."""
-    require_spark()
+    """Archive TOPICS, until Ctrl-C or, with --once, until what is there now is archived.
+
+    A topic may be a pattern with * and ?, in quotes. Exit code 1 if some topics could not be archived; the others
+    were, and the output says which. Without --master or --remote it runs in this process and needs no Spark.
+    """
+    require_arrow()
     from ..spark.pipelines.ad_hoc import archive_pipeline
 
     with server_of(broker) as server:
@@ -91,25 +109,38 @@ def run_archive(
 
 @archive.command(epilog="Example: penstock archive verify lake --content --json")
 @LAKE
-@click.option("--content", "is_content_read", is_flag=True, help="Also read every key and value.")
+@click.option(
+    "--content",
+    "is_content_read",
+    is_flag=True,
+    help="Also read every key and value, and compare what the broker still has with it.",
+)
+@click.option(
+    "--head",
+    default="",
+    metavar="SHA256",
+    help="The hash of a commit that was noted earlier: the lake must still have it.",
+)
 @click.option("--offline", is_flag=True, help="Do not ask the broker.")
 @remote_options
 @output_options
 @click.pass_context
 def verify(
     ctx: click.Context,
-    lake: Path,
+    lake: str,
     *,
     is_content_read: bool,
+    head: str,
     offline: bool,
     broker: BrokerOptions,
     output: Output,
 ) -> None:
     """Prove that every visible offset is in LAKE once, and list what was gone before it was archived.
 
-    Exit code 1 if anything is missing, doubled or damaged.
+    Topics that were deleted since are checked without the broker. Exit code 1 if anything is missing, doubled, damaged
+    or forged.
     """
-    require_spark()
+    require_arrow()
     from contextlib import nullcontext
 
     from ..spark.pipelines.lake import LakeReader
@@ -118,13 +149,14 @@ def verify(
     files = LakeReader(lake)
     with (
         nullcontext() if offline else connected(broker) as client,
-        Bar("verify", len(files.manifests()), is_wanted=output.is_table) as bar,
+        Bar("verify", is_wanted=output.is_table) as bar,
     ):
         report = check(
             files,
             client,
             is_content_read=is_content_read,
-            on_commit=lambda one: bar.at(one.commit, f"commit {one.commit}"),
+            head=head,
+            on_file=lambda done, of: bar.at(done, f"{done:,} of {of:,} files"),
         )
     show_report(report, output)
     if not report.is_good:
@@ -136,8 +168,8 @@ def show_report(report: "LakeReport", output: Output) -> None:
         output.record(report.to_record())
         return
     rows: Any = report.to_record()["partitions"]
-    output.rows(rows, ["partition", "archived_up_to", "rows", "missing", "behind"])
-    for one in report.partitions.values():
+    output.rows(rows, ["partition", "broker", "archived_up_to", "rows", "missing", "behind"])
+    for one in report.all_partitions():
         for gap in one.gaps:
             click.echo(f"{one.topic}/{one.partition}: {gap.start} to {gap.end - 1} {gap.reason}")
     for problem in report.problems:
@@ -147,27 +179,46 @@ def show_report(report: "LakeReport", output: Output) -> None:
     click.echo(
         f"{report.lake}: {report.rows:,} rows in {report.files:,} files, {report.commits:,} commits: {state}"
     )
+    if report.compared:
+        click.echo(f"compared with the broker, message by message: {report.compared:,}")
+    click.echo(f"head: {report.head or '-'}")
 
 
 @archive.command(epilog="Example: penstock archive show lake")
 @LAKE
+@click.option("--columns", "is_schema", is_flag=True, help="Its columns instead.")
+@click.option(
+    "--as-of", metavar="COMMIT|TIME", help="Up to a commit, or a time such as 2026-01-31T12:00:00Z."
+)
 @output_options
-def show(lake: Path, *, output: Output) -> None:
+def show(lake: str, *, is_schema: bool, as_of: str | None, output: Output) -> None:
     """Show the commits of LAKE."""
-    require_spark()
+    require_arrow()
+    from msgspec import to_builtins
+
     from ..spark.pipelines.lake import LakeReader
 
+    files = LakeReader(lake)
+    if is_schema:
+        found = [to_builtins(one) for one in files.state(as_of).columns]
+        output.rows(found, ["name", "type", "nullable"], empty="no commits yet")
+        return
+    history = files.history()
+    if as_of is not None:
+        history = history[: files.state(as_of).commits]
     rows = (
         {
             "commit": one.commit,
             "made_at": one.made_at,
+            "sha256": own,
+            "kind": "merge" if one.is_merge else "append",
+            "replaced": len(one.replaced),
             "rows": one.rows,
             "files": len(one.files),
             "bytes": sum(file.size for file in one.files),
             "spans": [f"{span.name} {span.start}..{span.end}" for span in one.spans],
         }
-        for one in LakeReader(lake).manifests()
+        for one, own in history
     )
-    output.rows(
-        rows, ["commit", "made_at", "rows", "files", "bytes", "spans"], empty="no commits yet"
-    )
+    columns = ["commit", "made_at", "kind", "rows", "files", "bytes", "spans"]
+    output.rows(rows, columns, empty="no commits yet")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .arguments import header_pairs, partition_offset, time_argument
+from .dlq_history import history
 from .exits import Exit
 from .output import Output, one_line_of, output_options, text_of
 from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
@@ -20,6 +21,7 @@ EPILOG = """\b
 Examples:
   penstock dlq list orders                             what was given up, and why
   penstock dlq list orders --group-by error            how many by reason, error or consumer
+  penstock dlq history orders --lake lake              what went wrong, since the lake began
   penstock dlq show orders 0/3                         one of them, with its story
   penstock dlq edit orders 0/3 --value '{"id": 7}'     correct one and send it back to the topic
   penstock dlq edit orders 0/3                         the same in your editor
@@ -35,6 +37,9 @@ LISTED = ["place", "reason", "attempts", "group", "error", "key", "value"]
 @click.group(epilog=EPILOG)
 def dlq() -> None:
     """Look at dead letters, correct them and send them back."""
+
+
+dlq.add_command(history)
 
 
 def letter_options(command: Callable[..., None]) -> Callable[..., None]:

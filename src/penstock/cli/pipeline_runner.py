@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .exits import Exit
 from .output import Output
 from .progress import Bar
 from .remote import BrokerOptions
@@ -86,16 +87,21 @@ def server_of(broker: BrokerOptions) -> Iterator[dict[str, str | None]]:
 def run_pipeline(
     found: "Pipeline", file: Path | None, *, master: str, is_once: bool, output: Output
 ) -> None:
-    """Run a pipeline until its end or a signal. Refused: Spark is not installed."""
-    require_spark()
-    from ..spark.pipelines.runner import LOCAL_MASTER, open_session, run
+    """Run a pipeline until its end or a signal; exit code 1 if some topics could not be read.
+
+    Refused: it needs Spark, and that is not installed.
+    """
+    from ..spark.pipelines.runner import LOCAL_MASTER, needs_spark, open_session, run
     from ..spark.pipelines.table import json_lines, plain
     from ..spark.pipelines.views import add_import_folder
 
     if file is not None:
         add_import_folder(file.absolute().parent)
-    with Bar(f"{found.name}: Spark starts", is_wanted=output.is_table):
-        spark = open_session(found, master or LOCAL_MASTER)
+    spark = None
+    if needs_spark(found, master):
+        require_spark()
+        with Bar(f"{found.name}: Spark starts", is_wanted=output.is_table):
+            spark = open_session(found, master or LOCAL_MASTER)
     try:
         with stop_on_signals() as stop, Bar(found.name, is_wanted=output.is_table) as bar:
             last: dict[str, Any] = {}
@@ -112,11 +118,16 @@ def run_pipeline(
 
             run(spark, found, stop, is_once=is_once, tell=tell, show=show)
     finally:
-        spark.stop()
+        if spark is not None:
+            spark.stop()
     if output.is_table and last:
         click.echo(
             f"{found.name}: {last['messages']:,} messages in {last['commits']:,} commits", err=True
         )
+    if problems := last.get("problems"):
+        for name, problem in problems.items():
+            click.echo(f"problem: {name}: {problem}", err=True)
+        click.get_current_context().exit(Exit.FOUND_PROBLEMS)
 
 
 def note_of(progress: "PipelineProgress") -> str:
@@ -128,10 +139,19 @@ def note_of(progress: "PipelineProgress") -> str:
 
 def require_spark() -> None:
     """Refused: Spark or Arrow is not installed."""
+    _require("pyspark", "pyarrow", extra="spark")
+
+
+def require_arrow() -> None:
+    """Refused: Arrow is not installed."""
+    _require("pyarrow", extra="arrow")
+
+
+def _require(*modules: str, extra: str) -> None:
     from importlib.util import find_spec
 
     from ..errors import Refused
 
-    missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
+    missing = [name for name in modules if find_spec(name) is None]
     if missing:
-        raise Refused(f"this needs {' and '.join(missing)}: pip install 'penstock[spark]'")
+        raise Refused(f"this needs {' and '.join(missing)}: pip install 'penstock[{extra}]'")

@@ -14,6 +14,7 @@ Examples:
   penstock sql "SELECT date, count(*) AS n FROM lake GROUP BY date" --lake lake --plot days.png
   penstock sql "SELECT CAST(value AS STRING) FROM o LIMIT 5" --topic o=shop.orders --json
   penstock sql "SELECT * FROM lake" --lake lake --to all.parquet --limit 1000000
+  penstock sql "SELECT count(*) FROM lake" --lake lake --as-of 2026-01-31T12:00:00Z
 
 A topic is a view with the columns key, value, topic, partition, offset, timestamp and more; a lake has the same.
 For a long history ask the lake: it is read by column, the broker is not.
@@ -31,6 +32,12 @@ For a long history ask the lake: it is read by column, the broker is not.
 )
 @click.option(
     "--lake", "lakes", multiple=True, metavar="[VIEW=]DIR", help="A lake as a view; repeatable."
+)
+@click.option(
+    "--as-of",
+    default="",
+    metavar="COMMIT|TIME",
+    help="Lakes as they were after a commit, or at a time such as 2026-01-31T12:00:00Z.",
 )
 @click.option(
     "--limit",
@@ -56,6 +63,7 @@ def sql(
     *,
     topics: tuple[str, ...],
     lakes: tuple[str, ...],
+    as_of: str,
     master: str,
     broker: BrokerOptions,
     output: Output,
@@ -66,7 +74,7 @@ def sql(
     from ..spark.pipelines.ad_hoc import named_source, sql_pipeline
 
     named = [named_source(one, "topic") for one in topics]
-    named += [named_source(one, "lake") for one in lakes]
+    named += [named_source(one, "lake", as_of) for one in lakes]
     if not named:
         raise click.UsageError("name what the query is about with --topic or --lake")
     if len({view for view, _ in named}) < len(named):

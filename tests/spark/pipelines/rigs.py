@@ -45,16 +45,13 @@ def archived(lake: Path, url: str, *topics: str, spread=here, **options) -> Arch
 
 
 def places(root: Path) -> Counter:
-    """(topic, partition, offset) of every row in the files that the manifests name."""
+    """(topic, partition, offset) of every row in the files that are in the lake now."""
     files = LakeReader(root)
     found: Counter = Counter()
-    for manifest in files.manifests():
-        for one in manifest.files:
-            table = pq.ParquetFile(files.path_of(one)).read(columns=["partition", "offset"])
-            rows = zip(
-                *(table.column(name).to_pylist() for name in table.schema.names), strict=True
-            )
-            found.update((one.topic, partition, offset) for partition, offset in rows)
+    for one in files.state().files.values():
+        table = pq.ParquetFile(files.path_of(one)).read(columns=["partition", "offset"])
+        rows = zip(*(table.column(name).to_pylist() for name in table.schema.names), strict=True)
+        found.update((one.topic, partition, offset) for partition, offset in rows)
     return found
 
 

@@ -197,17 +197,27 @@ def test_the_group_follows_the_lake_and_retention_waits_for_it(client, tmp_path)
     assert len(places(tmp_path)) == 1000
 
 
-def test_a_topic_that_was_made_again_does_not_go_into_the_lake_of_the_first(client, tmp_path):
+def test_a_lake_outlives_its_topic_and_one_that_was_made_again_is_another_span(client, tmp_path):
     client.create_topic("twice", partitions=1)
     publish(client, "twice", 5)
     archived(tmp_path, client.url, "twice")
     client.delete_topic("twice")
     client.create_topic("twice", partitions=1)
     publish(client, "twice", 50)
-    with pytest.raises(Refused, match="another topic of the name twice"):
-        archived(tmp_path, client.url, "twice")
-    assert "another topic" in verify(LakeReader(tmp_path), client).problems[0]
-    assert verify(LakeReader(tmp_path)).problems == []
+    archived(tmp_path, client.url, "twice")
+    report = verify(LakeReader(tmp_path), client, is_content_read=True)
+    assert (report.problems, report.rows, report.compared) == ([], 55, 50)
+    (before,), now = report.earlier, report.partitions[TopicPartition("twice", 0)]
+    assert (before.end, before.rows, before.broker) == (5, 5, "made again")
+    assert (now.end, now.rows, now.broker, now.behind) == (50, 50, "the same", 0)
+    logs = {one.log for one in LakeReader(tmp_path).state().files.values()}
+    assert logs == {before.log, now.log}
+    client.delete_topic("twice")
+    report = verify(LakeReader(tmp_path), client, is_content_read=True)
+    assert (report.problems, report.partitions[TopicPartition("twice", 0)].broker) == (
+        [],
+        "deleted",
+    )
 
 
 def test_a_topic_that_is_made_again_while_it_is_read_is_noticed(client, tmp_path):

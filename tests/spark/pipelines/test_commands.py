@@ -4,21 +4,10 @@ import json
 
 import pytest
 
-from penstock.cli.exits import Exit, run
-from penstock.cli.root import root
+from penstock.cli.exits import Exit
 from penstock.client.pipelines import PipelineReport, report_pipeline
 
 from .rigs import archived, publish
-
-
-@pytest.fixture
-def said(capfd):
-    def call(*words, code=Exit.OK):
-        assert run(root, list(words)) == code
-        found = capfd.readouterr()
-        return found.out + found.err
-
-    return call
 
 
 def test_verify_and_show_say_what_is_in_a_lake(client, topic, tmp_path, said):
@@ -68,7 +57,7 @@ def test_validate_says_all_problems_and_list_and_status_what_is_known(
     [
         (("archive", "run", "orders"), "--to"),
         (("archive", "run", "a/b", "--to", "x"), "not a topic name"),
-        (("archive", "run", "orders", "--to", "s3://bucket"), "a lake is a directory"),
+        (("archive", "run", "orders", "--to", "gs://bucket"), "a lake is a directory"),
         (("sql", "SELECT 1"), "--topic or --lake"),
         (("sql", "SELECT 1", "--topic", "a", "--topic", "a=b"), "the same name"),
         (("sql", "SELECT 1", "--topic", "a-b=c"), "cannot be the name of a view"),

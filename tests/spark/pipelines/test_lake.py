@@ -14,8 +14,6 @@ from penstock.spark.pipelines.lake import (
     LakeReader,
     Split,
     TableFormat,
-    require_local,
-    write_new,
 )
 from penstock.spark.pipelines.manifest import (
     Gap,
@@ -26,6 +24,9 @@ from penstock.spark.pipelines.manifest import (
     decode_manifest,
     encode_manifest,
 )
+from penstock.spark.pipelines.schema import Column
+from penstock.spark.pipelines.state import Checkpoint
+from penstock.spark.pipelines.store import store_of, write_new
 
 
 def span(start, end, log=1):
@@ -36,7 +37,7 @@ def staged(lake, name):
     path = lake.root / STAGING / "0" / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(name.encode())
-    return LakeFile(path=f"topic=t/{name}", staged=f"0/{name}", rows=1, size=len(name), checksum=0)
+    return LakeFile(path=f"topic=t/{name}", staged=f"0/{name}", rows=1, size=len(name), sha256="")
 
 
 def test_a_commit_moves_its_files_and_the_next_one_goes_on_from_it(tmp_path):
@@ -44,11 +45,11 @@ def test_a_commit_moves_its_files_and_the_next_one_goes_on_from_it(tmp_path):
         lake.commit([span(0, 5)], [staged(lake, "a")])
         with pytest.raises(Refused, match="t/0 is archived up to 5, not up to 4"):
             lake.commit([span(4, 9)], [])
-        with pytest.raises(Refused, match="another log"):
+        with pytest.raises(Refused, match="another log, which begins at 0, not at 5"):
             lake.commit([span(5, 9, log=2)], [])
         lake.commit([span(5, 9)], [staged(lake, "b")])
     with Lake(tmp_path) as lake:
-        assert [one.commit for one in lake.commits] == [0, 1]
+        assert [one.commit for one in lake.manifests()] == [0, 1]
         assert {str(place): one.end for place, one in lake.ends.items()} == {"t/0": 9}
         assert sorted(one.name for one in (tmp_path / "topic=t").iterdir()) == ["a", "b"]
 
@@ -59,9 +60,8 @@ def test_what_was_decided_is_finished_and_what_was_not_is_removed(tmp_path, monk
         with monkeypatch.context() as patch:
             patch.setattr(lake, "publish", lambda _manifest: None)
             lake.commit([span(0, 1)], [decided])
-    assert LakeReader(tmp_path).path_of(decided).parent.name == "0", (
-        "still in staging, and found there"
-    )
+    where = Path(LakeReader(tmp_path).path_of(decided))
+    assert where.parent.name == "0", "still in staging, and found there"
     (tmp_path / COMMITS / ".draft").write_text("half")
     with Lake(tmp_path):
         assert (tmp_path / decided.path).exists()
@@ -146,16 +146,16 @@ def test_a_lake_is_what_it_was_made_as(tmp_path):
         assert (lake.identity.table, lake.identity.split) == (TableFormat.DELTA, Split.HOUR)
     with pytest.raises(FileMissing):
         LakeReader(tmp_path / "nowhere")
-    with pytest.raises(Refused, match="s3://"):
-        require_local("s3://bucket/lake")
+    with pytest.raises(Refused, match="gs://"):
+        store_of("gs://bucket/lake")
 
 
 GOLDEN = Path(__file__).parent / "golden_manifest.json"
 FROZEN = Manifest(
-    format=1,
+    format=2,
     lake="00112233aabbccdd",
     commit=7,
-    previous=0xDEADBEEF,
+    previous="de" * 32,
     made_at="2026-01-31T12:00:00.000Z",
     spans=[
         Span(
@@ -175,22 +175,27 @@ FROZEN = Manifest(
             staged="00000000000000000007/a1b2-c3d4/20484-p00002.parquet",
             rows=8,
             size=4321,
-            checksum=1,
+            sha256="ad" * 32,
             topic="orders",
             partition=2,
+            log=0x12345678,
             first=100,
             last=109,
             keys=2,
             values=3,
             folders={"topic": "orders", "date": "2026-01-31"},
+            ranges={"offset": [100, 109]},
         )
     ],
+    stream=StreamBatch("q", 3),
+    replaced=["topic=orders/date=2026-01-31/p00002-00000000000000000100-00000003.parquet"],
+    columns=[Column("offset", "long", nullable=False)],
 )
 
 
-def test_manifests_of_format_1_are_read_and_written_as_ever():
+def test_manifests_of_format_2_are_read_and_written_as_ever():
     assert decode_manifest(GOLDEN.read_bytes(), "golden")[0] == FROZEN
     assert encode_manifest(FROZEN)[0] == GOLDEN.read_bytes()
     guide = (Path(__file__).parents[3] / "docs/formats/lake.md").read_text()
-    for kind in (Manifest, Span, LakeFile):
+    for kind in (Manifest, Span, LakeFile, Column, Checkpoint):
         assert all(f"`{name}`" in guide for name in kind.__struct_fields__), kind

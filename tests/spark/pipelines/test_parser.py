@@ -150,7 +150,7 @@ sinks:
         ),
         ("{name: a, sources: {t: {topic: a/b}}, sinks: [{table: '-', from: t}]}", "a/b"),
         (
-            "{name: a, sources: {t: {topic: t}}, sinks: [{lake: 's3://b/l', from: t}]}",
+            "{name: a, sources: {t: {topic: t}}, sinks: [{lake: 'gs://b/l', from: t}]}",
             "a lake is a directory",
         ),
         (

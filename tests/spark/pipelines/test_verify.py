@@ -2,14 +2,15 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.spark.pipelines.file_hash import hash_of
 from penstock.spark.pipelines.lake import COMMITS, LakeReader
 from penstock.spark.pipelines.manifest import Gap, Manifest, Span, encode_manifest
-from penstock.spark.pipelines.task_files import sync_and_checksum
 from penstock.spark.pipelines.verify import LakeReport, check_offsets, verify
 
 from .rigs import archived, publish
@@ -45,7 +46,7 @@ def rewrite(root, change):
 
 def last_file(root):
     files = LakeReader(root)
-    return files.path_of(files.manifests()[-1].files[0])
+    return Path(files.path_of(files.manifests()[-1].files[0]))
 
 
 def with_rows(root, change):
@@ -53,10 +54,11 @@ def with_rows(root, change):
     path = last_file(root)
     table = change(pq.ParquetFile(path).read())
     pq.write_table(table, path, store_schema=False)
-    size, number = sync_and_checksum(path)
+    store = LakeReader(root).store
+    size, sha256 = hash_of(store, str(path.relative_to(root)))
 
     def agree(body):
-        body["files"][0] |= {"size": size, "checksum": number, "rows": table.num_rows}
+        body["files"][0] |= {"size": size, "sha256": sha256, "rows": table.num_rows}
 
     rewrite(root, agree)
 
@@ -115,7 +117,7 @@ def other_log(root):
 
 
 SPOILED = [
-    (flipped, "its checksum is"),
+    (flipped, "its SHA-256 is"),
     (gone, "it is missing"),
     (longer, "bytes, the manifest says"),
     (stray, "no commit names this file"),
@@ -124,7 +126,7 @@ SPOILED = [
     (doubled_row, "offset 63 is there twice"),
     (other_value, "its keys or values are not those that were read"),
     (span_left_out, "goes on at 61, not at 60"),
-    (other_log, "another log than before"),
+    (other_log, "spoiled/0 goes on at 60, not at 0"),
 ]
 
 

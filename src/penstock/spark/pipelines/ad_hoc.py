@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import Refused
 from ...model import check_name
-from .lake import Split, TableFormat, require_local
+from .lake import Split, TableFormat
 from .model import (
     FileFormat,
     FilesSource,
@@ -24,6 +24,8 @@ from .model import (
     TopicSource,
     TopicStart,
 )
+from .partitions import check_topic_or_pattern, is_pattern
+from .store import S3_SCHEME, lake_address
 
 Server = Mapping[str, str | None]
 _RESULT = "result"
@@ -47,16 +49,16 @@ def archive_pipeline(
     skip_damage: bool = False,
     subject: str = "",
 ) -> Pipeline:
-    names = list(dict.fromkeys(check_name(one, "topic") for one in topics))
-    if subject and len(names) > 1:
+    names = list(dict.fromkeys(check_topic_or_pattern(one) for one in topics))
+    if subject and (len(names) > 1 or is_pattern(names[0])):
         raise Refused("values are typed for a lake of one topic: --subject goes with one")
     if group:
         check_name(group, "group")
     if name:
         check_name(name, "pipeline")
-    root = require_local(lake)
+    root = lake_address(lake)
     sink = LakeSink(
-        lake=str(root),
+        lake=root,
         inputs=tuple(names),
         table=TableFormat(table) if table else None,
         split=Split(split) if split else None,
@@ -117,8 +119,11 @@ def sql_pipeline(
     return _pipeline("sql", sources, sinks, server=server, transforms=(transform,))
 
 
-def named_source(written: str, kind: str) -> tuple[str, Source]:
-    """Returns the view and the source of `NAME` or `VIEW=NAME`. Refused: a view has letters, digits and _ only."""
+def named_source(written: str, kind: str, as_of: str = "") -> tuple[str, Source]:
+    """Returns the view and the source of `NAME` or `VIEW=NAME`; a lake as of a commit.
+
+    Refused: a view has letters, digits and _ only.
+    """
     view, equals, name = written.partition("=")
     name = name if equals else view
     if not equals:
@@ -127,20 +132,21 @@ def named_source(written: str, kind: str) -> tuple[str, Source]:
     if not view.isidentifier() or not view.isascii():
         raise Refused(f"{view!r} cannot be the name of a view: letters, digits and _")
     if kind == "lake":
-        return view, LakeSource(lake=str(require_local(name)))
+        return view, LakeSource(lake=lake_address(name), as_of=as_of or None)
     return view, TopicSource(topic=check_name(name, "topic"))
 
 
-def lake_name(root: Path) -> str:
-    """Returns the name of the archive of a lake: the name of its directory, and a hash of its path.
+def lake_name(root: str) -> str:
+    """Returns the name of the archive of a lake: the name of its directory or bucket, and a hash of its path.
 
     It is also the group that retention waits for. Two lakes with one name would share that group, and messages that the
     slower one has not read would expire.
     """
     plain = "".join(
-        one if one.isascii() and (one.isalnum() or one in "._-") else "-" for one in root.name
+        one if one.isascii() and (one.isalnum() or one in "._-") else "-" for one in Path(root).name
     )
-    path_hash = sha256(os.fsencode(root.resolve())).hexdigest()[:_PATH_HASH_CHARACTERS]
+    place = root if root.startswith(S3_SCHEME) else Path(root).resolve()
+    path_hash = sha256(os.fsencode(place)).hexdigest()[:_PATH_HASH_CHARACTERS]
     return f"archive.{plain[:_DIRECTORY_CHARACTERS_MAX]}.{path_hash}"
 
 

@@ -5,14 +5,15 @@ two cannot disagree. Progress in the broker (the floor of a group, which retenti
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from ...api.error_reply import error_reply, rebuilt_error
 from ...api.groups import LAKE_CHARACTERS_MAX
-from ...errors import Unavailable
+from ...errors import NotFound, PartitionFaulty, PenstockError, Unavailable
 from .lake import Lake
 from .manifest import Manifest
 from .partitions import (
@@ -22,9 +23,11 @@ from .partitions import (
     empty_span,
     keep_unread,
     lag,
+    matching_topics,
+    next_offset,
     plan,
-    query_partitions,
-    require_same,
+    query_topic,
+    require_continued,
 )
 from .ranges import RangeResult, RangeTask, archive_range, join_spans
 from .remote import Remote
@@ -66,6 +69,8 @@ class PipelineProgress:
     commits: int
     lag: int
     error: str = ""
+    # Topics that could not be archived, and why; the others were.
+    problems: dict[str, str] = field(default_factory=dict)
 
 
 class Stop(Protocol):
@@ -86,7 +91,18 @@ class ArchiveTask:
     def __call__(self, task: RangeTask) -> bytes:
         # Every attempt writes into its own folder, also if Spark runs two at the same time.
         own = replace(self.staging, attempt=f"{self.staging.attempt}-{token_hex(6)}")
-        return msgspec.json.encode(archive_range(task, self.remote, own))
+        try:
+            done = archive_range(task, self.remote, own)
+        except PenstockError as error:
+            if not is_of_topic(error):
+                raise
+            done = RangeResult(task.empty_span(), [], [], error_reply(error))
+        return msgspec.json.encode(done)
+
+
+def is_of_topic(error: PenstockError) -> bool:
+    """Whether an error is about one topic, so that the others go on; not about the broker or the store."""
+    return isinstance(error, PartitionFaulty) or not isinstance(error, Unavailable)
 
 
 class Archive:
@@ -103,16 +119,21 @@ class Archive:
         self.lake, self.remote, self.run_tasks, self.options = lake, remote, run_tasks, options
         self.on_progress = on_progress
         self.messages = self.commits = 0
-        self._is_prepared = False
+        # Why a topic cannot be archived, by its name or pattern; the others go on.
+        self.problems: dict[str, PenstockError] = {}
+        self._prepared: set[str] = set()
 
     def run_once(self, stop: Stop) -> None:
-        """Archive everything that is there now, commit by commit."""
-        self._reach(self.query_partitions(), stop)
+        """Archive everything that is there now, commit by commit. Raises the error of a topic if no topic is left."""
+        targets = self.query_partitions()
+        self._reach(targets, stop)
+        if self.problems and {one.name.topic for one in targets} <= self.problems.keys():
+            raise next(iter(self.problems.values()))
         self.on_progress(self._progress("stopped", []))
 
     def run(self, stop: Stop) -> None:
-        """Archive until `stop`. Waits for a broker that is away; raises errors that will not pass."""
-        pause_s = _PAUSE_S_MIN
+        """Archive until `stop`. Waits for a broker that is away; a topic that has a problem is tried again."""
+        pause_s, targets = _PAUSE_S_MIN, list[BrokerPartition]()
         while not stop.is_set():
             try:
                 targets = self.query_partitions()
@@ -128,25 +149,51 @@ class Archive:
         self.on_progress(self._progress("stopped", []))
 
     def query_partitions(self) -> list[BrokerPartition]:
-        """Returns the partitions as they are now. NotFound; Refused: a topic is not the one in the lake."""
+        """Returns the partitions as they are now, without topics that have a problem: those are in `problems`.
+
+        A topic of the lake that the broker has no more is no problem: the lake outlives it.
+        """
+        self.problems.clear()
+        found: list[BrokerPartition] = []
         with self.remote.connect() as client:
-            found = query_partitions(client, self.options.topics)
-            require_same(self.lake.root, self.lake.ends, found)
-            if not self._is_prepared:
-                self._prepare(client, found)
-                self._is_prepared = True
+            names, empty = matching_topics(client, self.options.topics)
+            for pattern in empty:
+                self.problems[pattern] = NotFound("topic", f"like {pattern} at {client.url}")
+            kept = {name.topic for name in self.lake.ends}
+            gone: dict[str, PenstockError] = {}
+            for name in names:
+                try:
+                    partitions = query_topic(client, name)
+                    for one in partitions:
+                        require_continued(self.lake.now, one)
+                except NotFound as error:
+                    (gone if name in kept else self.problems)[name] = error
+                except PenstockError as error:
+                    if not is_of_topic(error):
+                        raise
+                    self.problems[name] = error
+                else:
+                    found += partitions
+            if not found:
+                self.problems |= gone
+            self._prepare(client, found)
         return found
 
     def _prepare(self, client: "Client", found: Sequence[BrokerPartition]) -> None:
-        """Before the first read: commit where new partitions begin, and publish the progress in the broker."""
-        is_opening = self.options.starts_latest and not self.lake.ends
+        """Before the first read: commit where a new lake begins, and publish the progress of topics in the broker."""
+        is_opening = self.options.starts_latest and not self.lake.ends and bool(found)
         if is_opening:
             # Committed at once: after a crash "latest" would be another offset.
             opening = [empty_span(one, 0, one.latest, NOT_ASKED) for one in found]
             self.lake.commit(opening, [])
-        if self.options.holds_retention:
-            keep_unread(client, self.options.topics)
-        self._tell_group(client, found, is_opening=is_opening)
+        new = {one.name.topic for one in found} - self._prepared
+        if new and self.options.holds_retention:
+            keep_unread(client, sorted(new))
+        if new:
+            self._tell_group(
+                client, [one for one in found if one.name.topic in new], is_opening=is_opening
+            )
+        self._prepared |= new
 
     def _tell_group(
         self, client: "Client", found: Sequence[BrokerPartition], *, is_opening: bool = False
@@ -161,21 +208,26 @@ class Archive:
         offsets: dict[str, dict[int, int]] = {}
         for one in found:
             known = self.lake.ends.get(one.name)
-            floor = known.end if known else one.earliest
+            is_same = known is not None and known.log == one.log
+            floor = next_offset(self.lake.ends, one) if is_same else one.earliest
             offsets.setdefault(one.name.topic, {})[one.name.number] = floor
         client.commit(self.options.group, offsets, lake=lake)
 
     def _reach(self, targets: Sequence[BrokerPartition], stop: Stop) -> None:
         while not stop.is_set():
-            planned = self.plan(targets)
+            left = [one for one in targets if one.name.topic not in self.problems]
+            planned = self.plan(left)
             if not planned.tasks:
                 return
             manifest = self.carry_out(planned)
+            if manifest is None:
+                continue
             self.messages += manifest.rows
             self.commits += 1
+            left = [one for one in targets if one.name.topic not in self.problems]
             with self.remote.connect() as client:
-                self._tell_group(client, targets)
-            self.on_progress(self._progress("running", targets))
+                self._tell_group(client, left)
+            self.on_progress(self._progress("running", left))
 
     def plan(self, targets: Sequence[BrokerPartition]) -> CommitPlan:
         options = self.options
@@ -187,8 +239,8 @@ class Archive:
             skips_damage=options.skips_damage,
         )
 
-    def carry_out(self, planned: CommitPlan) -> Manifest:
-        """Run the tasks, then commit what they wrote. Returns the manifest."""
+    def carry_out(self, planned: CommitPlan) -> Manifest | None:
+        """Run the tasks, then commit what they wrote. Returns the manifest; None if every topic had a problem."""
         columns = self.lake.identity.columns
         staging = Staging(
             root=str(self.lake.root),
@@ -200,8 +252,20 @@ class Archive:
         )
         answers = self.run_tasks(ArchiveTask(self.remote, staging), planned.tasks)
         done = [msgspec.json.decode(one, type=RangeResult) for one in answers]
-        spans = join_spans([*planned.expired, *(one.span for one in done)])
-        return self.lake.commit(spans, [file for one in done for file in one.files])
+        for one in done:
+            if one.error is not None:
+                self.problems[one.span.topic] = rebuilt_error(one.error)
+        # The files of a topic with a problem stay in staging, and are removed when the lake is opened next.
+        good = [one for one in done if one.span.topic not in self.problems]
+        if not good:
+            return None
+        expired = [one for one in planned.expired if one.topic not in self.problems]
+        spans = join_spans([*expired, *(one.span for one in good)])
+        files = [file for one in good for file in one.files]
+        return self.lake.commit(spans, files, columns=good[0].columns)
 
     def _progress(self, state: str, targets: Sequence[BrokerPartition]) -> PipelineProgress:
-        return PipelineProgress(state, self.messages, self.commits, lag(self.lake.ends, targets))
+        problems = {name: str(error) for name, error in self.problems.items()}
+        left = lag(self.lake.ends, targets)
+        error = "; ".join(problems.values())
+        return PipelineProgress(state, self.messages, self.commits, left, error, problems)

@@ -1,60 +1,141 @@
-"""Adds the files of a lake to a Delta table, so that readers of Delta see whole commits only.
+"""Adds the commits of a lake to a Delta table, so that readers of Delta see whole commits only.
 
 The manifest decides; the Delta log follows. Each commit of the lake is one transaction of the Delta log, with the
-lake's identity and the commit's number as its application transaction, so a repetition changes nothing.
+lake's identity and the commit's number as its application transaction, so a repetition changes nothing. Entries of the
+log are written here, by `create`: deltalake has no call that adds and removes files with `dataChange: false`, which
+tells readers of changes that a merge has no new rows. deltalake reads the log, and makes its checkpoints.
 """
 
 import json
 import time
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import DeltaTable, Field, Schema
+from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, Transaction
+from msgspec import to_builtins
 
+from ...errors import AlreadyExists, Refused
 from .lake import Lake
 from .manifest import LakeFile, Manifest
+from .s3_store import storage_options
+from .schema import Column
+from .store import S3_SCHEME
 
-_KINDS = {"topic": pa.string(), "date": pa.date32(), "hour": pa.string()}
+_LOG = "_delta_log"
+_FOLDER_KINDS = {"topic": "string", "date": "date", "hour": "string"}
+# Delta's own default.
+CHECKPOINT_VERSIONS = 100
 
 
 def publish(lake: Lake, manifest: Manifest) -> None:
-    """Add the files of a commit to the Delta table of a lake, unless they are in it."""
+    """Add a commit to the Delta table of a lake, unless it is there."""
     if not manifest.files:
         return
-    folders = list(manifest.files[0].folders)
-    table = _table(lake, manifest.files[0])
-    done = table.transaction_version(lake.identity.lake)
-    if done is not None and done >= manifest.commit:
+    while True:
+        table = _table(lake)
+        done = None if table is None else table.transaction_version(lake.identity.lake)
+        if done is not None and done >= manifest.commit:
+            return
+        version = 0 if table is None else table.version() + 1
+        actions = [*_metadata(lake, manifest, table), *_changes(lake, manifest)]
+        text = "\n".join(json.dumps(one, separators=(",", ":")) for one in actions)
+        try:
+            lake.store.create(f"{_LOG}/{version:020d}.json", f"{text}\n".encode())
+        except AlreadyExists:
+            continue  # Another program has written to the table.
+        if version and version % CHECKPOINT_VERSIONS == 0 and (now := _table(lake)) is not None:
+            now.create_checkpoint()
         return
-    mark = Transaction(lake.identity.lake, manifest.commit)
-    table.create_write_transaction(
-        [_added(one) for one in manifest.files],
-        mode="append",
-        schema=table.schema(),
-        partition_by=folders,
-        commit_properties=CommitProperties(app_transactions=[mark]),
-    )
 
 
-def _table(lake: Lake, first: LakeFile) -> DeltaTable:
-    """Returns the table of a lake; a new one has the columns of its first file."""
+def _table(lake: Lake) -> DeltaTable | None:
+    options = storage_options() if lake.store.url.startswith(S3_SCHEME) else None
     try:
-        return DeltaTable(str(lake.root))
+        return DeltaTable(lake.store.url, storage_options=options)
     except TableNotFoundError:
-        columns = pq.read_schema(lake.path_of(first))
-        fields = [*columns, *(pa.field(name, _KINDS[name]) for name in first.folders)]
-        schema = Schema([Field.from_arrow(one) for one in fields])
-        return DeltaTable.create(str(lake.root), schema, partition_by=list(first.folders))
+        return None
 
 
-def _added(file: LakeFile) -> AddAction:
-    return AddAction(
-        path=file.path,
-        size=file.size,
-        partition_values=dict(file.folders),
-        modification_time=int(time.time() * 1000),
-        data_change=True,
-        stats=json.dumps({"numRecords": file.rows}),
-    )
+def _metadata(lake: Lake, manifest: Manifest, table: DeltaTable | None) -> list[dict[str, Any]]:
+    """Returns the entries of a new table, or of one whose columns this commit changes; otherwise none."""
+    if table is not None and not manifest.columns:
+        return []
+    folders = list(manifest.files[0].folders)
+    columns = [_field(one) for one in lake.now.columns]
+    columns += [_field(Column(name, _FOLDER_KINDS[name])) for name in folders]
+    schema = {"type": "struct", "fields": columns}
+    own = {
+        "id": lake.identity.lake if table is None else str(table.metadata().id),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema, separators=(",", ":")),
+        "partitionColumns": folders,
+        "configuration": {},
+        "createdTime": int(time.time() * 1000),
+    }
+    first = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}] if table is None else []
+    return [*first, {"metaData": own}]
+
+
+def _field(column: Column) -> dict[str, Any]:
+    """Returns a column as Delta's schema has it, with `metadata` in every field. Refused: Delta has no such type."""
+    found: Any = _with_metadata(to_builtins(column))
+    if column.type == "timestamp_ntz":
+        raise Refused(f"column {column.name}: a Delta table takes timestamps with a time zone only")
+    return {**found, "metadata": {}}
+
+
+def _with_metadata(kind: Any) -> Any:
+    """Returns a type with `metadata` in the fields of its structs."""
+    if isinstance(kind, list):
+        return [_with_metadata(one) for one in kind]
+    if not isinstance(kind, dict):
+        return kind
+    found = {name: _with_metadata(one) for name, one in kind.items()}
+    return {**found, "metadata": {}} if "nullable" in found else found
+
+
+def _changes(lake: Lake, manifest: Manifest) -> list[dict[str, Any]]:
+    now = int(time.time() * 1000)
+    operation = "OPTIMIZE" if manifest.is_merge else "WRITE"
+    folders = {} if not manifest.is_merge else _folders_of(manifest)
+    return [
+        {"commitInfo": {"timestamp": now, "operation": operation, "engineInfo": "penstock"}},
+        {"txn": {"appId": lake.identity.lake, "version": manifest.commit, "lastUpdated": now}},
+        *(_removed(one, now, folders) for one in manifest.replaced),
+        *(_added(one, now, is_new=not manifest.is_merge) for one in manifest.files),
+    ]
+
+
+def _folders_of(manifest: Manifest) -> dict[str, dict[str, str]]:
+    """Returns the columns that are folders, by the folder of a path: a merge stays within one."""
+    return {one.path.rpartition("/")[0]: one.folders for one in manifest.files}
+
+
+def _removed(path: str, now: int, folders: dict[str, dict[str, str]]) -> dict[str, Any]:
+    return {
+        "remove": {
+            "path": path,
+            "deletionTimestamp": now,
+            "dataChange": False,
+            "extendedFileMetadata": False,
+            "partitionValues": folders[path.rpartition("/")[0]],
+        }
+    }
+
+
+def _added(file: LakeFile, now: int, *, is_new: bool) -> dict[str, Any]:
+    statistics = {
+        "numRecords": file.rows,
+        "minValues": {name: found[0] for name, found in file.ranges.items()},
+        "maxValues": {name: found[1] for name, found in file.ranges.items()},
+    }
+    return {
+        "add": {
+            "path": file.path,
+            "partitionValues": file.folders,
+            "size": file.size,
+            "modificationTime": now,
+            "dataChange": is_new,
+            "stats": json.dumps(statistics, separators=(",", ":")),
+        }
+    }

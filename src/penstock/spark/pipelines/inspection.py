@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import FileMissing, Refused
-from .lake import LakeReader
+from .lake import LakeReader, commit_path
 from .ledger import Ledger
-from .manifest import ends
+from .manifest import decode_manifest
 from .model import LakeSink, Pipeline, PipelineKind, PythonTransform, SqlTransform
 from .spark_errors import sql_reason
 from .views import add_import_folder, import_transform
@@ -64,15 +64,17 @@ def lake_progress(pipeline: Pipeline) -> dict[str, Any]:
     sink = pipeline.sinks[0]
     assert isinstance(sink, LakeSink), "the kind of a pipeline follows from its sink"
     try:
-        manifests = LakeReader(Path(sink.lake)).manifests()
+        reader = LakeReader(sink.lake)
+        state = reader.state()
     except FileMissing:
         return {"commits_in_lake": 0, "rows_in_lake": 0}
     found: dict[str, Any] = {
-        "commits_in_lake": len(manifests),
-        "rows_in_lake": sum(one.rows for one in manifests),
+        "commits_in_lake": state.commits,
+        "rows_in_lake": sum(one.rows for one in state.files.values()),
     }
-    if manifests:
-        found["last_commit_at"] = manifests[-1].made_at
+    if state.commits:
+        path = commit_path(state.commits - 1)
+        found["last_commit_at"] = decode_manifest(reader.store.read(path), path)[0].made_at
     return found | {
-        "archived_up_to": {str(name): one.end for name, one in sorted(ends(manifests).items())}
+        "archived_up_to": {str(name): one.end for name, one in sorted(state.ends.items())}
     }

@@ -13,7 +13,7 @@ from secrets import token_hex
 import msgspec
 
 from ...errors import DamagedFile, Refused
-from .lake import sync_folder
+from .store import sync_folder
 
 _READ_BYTES = 1 << 20
 

@@ -1,24 +1,29 @@
-"""The manifest of a commit: its files, the offsets that they hold, and checksums of everything.
+"""The manifest of a commit: its files, the offsets that they hold, and hashes of everything.
 
 A manifest is one JSON file, `_penstock/commits/00000000000000000007.json`, written once and never changed:
 
-    {"checksum": CRC32C of the bytes of the body, "body": {"format": 1, "lake": ID, "commit": 7, "previous": ..., ...}}
+    {"sha256": hash of the bytes of the body, "body": {"format": 2, "lake": ID, "commit": 7, "previous": ..., ...}}
 
-`previous` is the checksum of the manifest before, which shows that one is lost or replaced. Offsets are half-open:
-`start` is the first, `end` the one after the last. Every offset in between is in a file, or in a gap.
+`previous` is the hash of the manifest before, so the hash of the last one (the head) stands for all of them and for
+every file. Offsets are half-open: `start` is the first, `end` the one after the last. Every offset in between is in a
+file, or in a gap. A commit with `replaced` merges files: it has the same rows in other files, and no spans.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
-from ...codec.checksum import checksum
 from ...errors import Damaged, DamagedFile
 from ...model import TopicPartition
+from .schema import Column
 
-FORMAT = 1
+FORMAT = 2
 # A topic that is compacted by key may have a gap beside each message; the number of all is kept in any case.
 GAPS_LISTED_MAX = 1000
+
+T = TypeVar("T")
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -32,22 +37,29 @@ class Gap(msgspec.Struct, frozen=True):
 class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
     """One Parquet file. `staged` is where it was written, `path` where it goes once the commit is decided.
 
-    `keys` and `values` are checksums of all keys and values, one after the other, as they were read from the broker.
+    `log` tells the partition from any other of that name. `keys` and `values` are CRC32Cs of all keys and values, one
+    after the other, as they were read from the broker. `ranges` has the least and the greatest value of some columns.
     """
 
     path: str
     staged: str
     rows: int
     size: int
-    checksum: int
+    sha256: str
     topic: str = ""
     partition: int = 0
+    log: int = 0
     first: int = 0
     last: int = 0
     keys: int = 0
     values: int = 0
     # Values of the columns that are folders, by name; Delta wants them.
     folders: dict[str, str] = {}
+    ranges: dict[str, list[int | float | str]] = {}
+
+    @property
+    def name(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,58 +86,78 @@ class StreamBatch(msgspec.Struct, frozen=True):
     batch: int
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One commit. `columns` are those of the lake from this commit on, if it changes them."""
+
     format: int
     lake: str
     commit: int
-    previous: int
+    previous: str
     made_at: str
     spans: list[Span]
     files: list[LakeFile]
     stream: StreamBatch | None = None
+    # Paths of files that are not in the lake any more: `files` have their rows.
+    replaced: list[str] = []
+    columns: list[Column] = []
 
     @property
     def rows(self) -> int:
         return sum(one.rows for one in self.files)
 
+    @property
+    def is_merge(self) -> bool:
+        return bool(self.replaced)
 
-class _SealedManifest(msgspec.Struct, frozen=True):
-    checksum: int
+
+class _Sealed(msgspec.Struct, frozen=True):
+    sha256: str
     body: msgspec.Raw
 
 
-def encode_manifest(manifest: Manifest) -> tuple[bytes, int]:
-    """Returns the bytes of a manifest's file, and its checksum."""
-    body = msgspec.json.encode(manifest)
-    number = checksum(body)
-    return msgspec.json.encode(_SealedManifest(number, msgspec.Raw(body))), number
+def seal(body: object) -> tuple[bytes, str]:
+    """Returns the bytes of a sealed JSON file, and its hash."""
+    data = msgspec.json.encode(body)
+    own = hashlib.sha256(data).hexdigest()
+    return msgspec.json.encode(_Sealed(own, msgspec.Raw(data))), own
 
 
-def decode_manifest(data: bytes, path: str) -> tuple[Manifest, int]:
-    """Returns the manifest of a file, and its checksum. DamagedFile: it is not what was written."""
+def unseal(data: bytes, path: str, kind: type[T]) -> tuple[T, str]:
+    """Returns what a sealed file holds, and its hash. DamagedFile: it is not what was written."""
     try:
-        sealed = msgspec.json.decode(data, type=_SealedManifest)
-        if checksum(bytes(sealed.body)) != sealed.checksum:
-            raise DamagedFile(path, "its checksum does not fit")
-        manifest = msgspec.json.decode(sealed.body, type=Manifest)
+        sealed = msgspec.json.decode(data, type=_Sealed)
+        if hashlib.sha256(bytes(sealed.body)).hexdigest() != sealed.sha256:
+            raise DamagedFile(path, "its hash does not fit")
+        found = msgspec.json.decode(sealed.body, type=_Format).format
+        if found != FORMAT:
+            raise DamagedFile(path, f"format {found}, this version reads {FORMAT}")
+        return msgspec.json.decode(sealed.body, type=kind), sealed.sha256
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise DamagedFile(path, f"not a manifest: {str(error)[:100]}") from None
-    if manifest.format != FORMAT:
-        raise DamagedFile(path, f"format {manifest.format}, this version reads {FORMAT}")
-    return manifest, sealed.checksum
+        raise DamagedFile(path, f"not written by this version: {str(error)[:100]}") from None
 
 
-def require_chain(lake: str, manifests: Sequence[tuple[Manifest, int]]) -> None:
-    """Damaged: these are not all commits of the lake from the first on, each after the one before."""
-    before = 0
-    for number, (manifest, own) in enumerate(manifests):
-        if manifest.lake != lake:
-            raise Damaged(f"commit {number} belongs to lake {manifest.lake}, not to {lake}")
-        if manifest.commit != number:
-            raise Damaged(f"commit {number} is missing, the next is {manifest.commit}")
-        if manifest.previous != before:
-            raise Damaged(f"commit {number} does not follow the commit before: one was replaced")
-        before = own
+class _Format(msgspec.Struct, frozen=True):
+    format: int
+
+
+def encode_manifest(manifest: Manifest) -> tuple[bytes, str]:
+    """Returns the bytes of a manifest's file, and its hash."""
+    return seal(manifest)
+
+
+def decode_manifest(data: bytes, path: str) -> tuple[Manifest, str]:
+    """Returns the manifest of a file, and its hash. DamagedFile: it is not what was written."""
+    return unseal(data, path, Manifest)
+
+
+def require_next(lake: str, number: int, head: str, manifest: Manifest) -> None:
+    """Damaged: a manifest is not the commit of a lake that follows the one with the hash `head`."""
+    if manifest.lake != lake:
+        raise Damaged(f"commit {number} belongs to lake {manifest.lake}, not to {lake}")
+    if manifest.commit != number:
+        raise Damaged(f"commit {number} is missing, the next is {manifest.commit}")
+    if manifest.previous != head:
+        raise Damaged(f"commit {number} does not follow the commit before: one was replaced")
 
 
 def ends(manifests: Iterable[Manifest]) -> dict[TopicPartition, Span]:
@@ -135,15 +167,3 @@ def ends(manifests: Iterable[Manifest]) -> dict[TopicPartition, Span]:
         for span in manifest.spans:
             found[span.name] = span
     return found
-
-
-def span_problem(before: Mapping[TopicPartition, Span], span: Span) -> str | None:
-    """Returns why a span cannot follow what a lake has, or None if it can."""
-    last = before.get(span.name)
-    if last is None:
-        return None
-    if last.log != span.log:
-        return f"{span.name} is another log than the one that was archived so far"
-    if last.end != span.start:
-        return f"{span.name} is archived up to {last.end}, not up to {span.start}"
-    return None

@@ -49,7 +49,7 @@ class PlotKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSource:
-    """Messages of a topic."""
+    """Messages of a topic; for an archive also of all whose names match a pattern with * and ?."""
 
     topic: str
     start: TopicStart = TopicStart.EARLIEST
@@ -57,9 +57,10 @@ class TopicSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeSource:
-    """The files that the manifests of a lake name."""
+    """The files that the manifests of a lake name, now or after an earlier commit: its number, or a time."""
 
     lake: str
+    as_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ import msgspec
 from ...api.units import Bare, duration_ms
 from ...errors import InvalidName, InvalidSettings, Refused
 from ...model import check_name
-from .lake import require_local
 from .model import (
     SINKS,
     SOURCES,
@@ -28,6 +27,8 @@ from .model import (
     TopicSource,
     Transform,
 )
+from .partitions import check_topic_or_pattern, is_pattern
+from .store import S3_SCHEME, lake_address
 
 T = TypeVar("T")
 _FILE_BYTES_MAX = 1 << 20
@@ -198,10 +199,14 @@ class _PipelineParser:
             raise Refused(f"must be at least 1, got {made}")
         if name == "limit" and not 1 <= made <= 1_000_000:
             raise Refused(f"must be in 1..1000000, got {made}")
-        if name in {"topic", "group"} and made:
+        if name == "topic":
+            return check_topic_or_pattern(made)
+        if name == "group" and made:
             check_name(made, name)
+        if name == "lake" and made.startswith(S3_SCHEME):
+            return lake_address(made)
         if name in {"lake", "files"} or (name in {"table", "plot"} and isinstance(made, str)):
-            require_local(made)
+            lake_address(made)
             return made if made == "-" else str(self._absolute(made))
         return made
 
@@ -309,6 +314,11 @@ class _Links:
             self.parser.problem(f"{where}.plot must end with {', '.join(_PLOTS)}")
         if isinstance(sink, TableSink) and sink.table != "-" and not sink.table.endswith(_TABLES):
             self.parser.problem(f"{where}.table must be - or end with {', '.join(_TABLES)}")
+        for name in sink.inputs:
+            source = self.sources.get(name)
+            is_wide = isinstance(source, TopicSource) and is_pattern(source.topic)
+            if is_wide and not isinstance(sink, LakeSink):
+                self.parser.problem(f"{where}.from: {name} has a pattern, which only a lake takes")
         if isinstance(sink, TopicSink):
             named = [self.sources.get(one) for one in sink.inputs]
             if not all(isinstance(one, FilesSource) for one in named):

@@ -1,12 +1,14 @@
 """The partitions of some topics as the broker has them, and the next commit of a lake from there."""
 
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import NotFound, Refused
-from ...model import TopicPartition
+from ...errors import NotFound, PartitionFaulty, Refused
+from ...model import TopicPartition, check_name
 from .manifest import Gap, Span
 from .ranges import EXPIRED, RangeTask, cut, share
+from .state import LakeState
 
 if TYPE_CHECKING:
     from ...client import Client
@@ -26,21 +28,59 @@ class BrokerPartition(NamedTuple):
 
 def query_partitions(client: "Client", topics: Iterable[str]) -> list[BrokerPartition]:
     """Returns all partitions of some topics. NotFound names the topic that is missing."""
+    return [one for name in topics for one in query_topic(client, name)]
+
+
+def query_topic(client: "Client", name: str) -> list[BrokerPartition]:
+    """Returns the partitions of a topic. NotFound; PartitionFaulty: the broker cannot read one of them."""
+    try:
+        topic = client.topic(name)
+    except NotFound:
+        raise NotFound("topic", f"{name} at {client.url}") from None
+    for faulty, reason in topic.faulty.items():
+        raise PartitionFaulty(name, int(faulty), name, reason)
+    is_compacted = topic.config.get("cleanup") == "compact"
     found: list[BrokerPartition] = []
-    for name in topics:
-        try:
-            topic = client.topic(name)
-        except NotFound:
-            raise NotFound("topic", f"{name} at {client.url}") from None
-        is_compacted = topic.config.get("cleanup") == "compact"
-        for number in range(topic.partitions):
-            latest = topic.ends(number).latest
-            fetched = client.fetch(name, number, offset=latest, limit=1)
-            partition = TopicPartition(name, number)
-            found.append(
-                BrokerPartition(partition, fetched.earliest, latest, fetched.seed, is_compacted)
-            )
+    for number in range(topic.partitions):
+        latest = topic.ends(number).latest
+        fetched = client.fetch(name, number, offset=latest, limit=1)
+        partition = TopicPartition(name, number)
+        found.append(
+            BrokerPartition(partition, fetched.earliest, latest, fetched.seed, is_compacted)
+        )
     return found
+
+
+def is_pattern(written: str) -> bool:
+    """Whether a name has * or ?, which names of topics never have."""
+    return "*" in written or "?" in written
+
+
+def check_topic_or_pattern(written: str) -> str:
+    """Returns a topic's name or a pattern of names. InvalidName."""
+    check_name(written.replace("*", "x").replace("?", "x"), "topic")
+    return written
+
+
+def matching_topics(client: "Client", written: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Returns the topics that are named or match a pattern, and the patterns that nothing matches.
+
+    Topics of the broker itself, whose names begin with __, are never matched.
+    """
+    found: dict[str, None] = {}
+    empty: list[str] = []
+    known = None
+    for one in written:
+        if not is_pattern(one):
+            found[one] = None
+            continue
+        if known is None:
+            known = [name for name in client.topics() if not name.startswith("__")]
+        names = [name for name in known if fnmatchcase(name, one)]
+        found.update(dict.fromkeys(names))
+        if not names:
+            empty.append(one)
+    return list(found), empty
 
 
 def keep_unread(client: "Client", topics: Iterable[str]) -> None:
@@ -50,17 +90,26 @@ def keep_unread(client: "Client", topics: Iterable[str]) -> None:
             client.configure_topic(name, keep_unread=True)
 
 
-def require_same(
-    lake: object, known: Mapping[TopicPartition, Span], now: Iterable[BrokerPartition]
-) -> None:
-    """Refused: a topic in the lake is not the one in the broker, but deleted and made again, or of another broker."""
-    for one in now:
-        before = known.get(one.name)
-        if before is not None and (before.log != one.log or before.end > one.latest):
-            raise Refused(
-                f"{lake} holds another topic of the name {one.name.topic}: partition {one.name.number} of "
-                f"the broker is not the log that was archived up to offset {before.end}; use another lake"
-            )
+def require_continued(state: LakeState, one: BrokerPartition) -> None:
+    """Refused: a partition of the broker does not go on from the lake, nor is it a new log of its name."""
+    before = state.ends.get(one.name)
+    if before is None:
+        return
+    if before.log == one.log and one.latest < before.end:
+        raise Refused(
+            f"{one.name} ends at offset {one.latest} in the broker and at {before.end} in the lake: the broker has "
+            "lost messages, or was restored from an older copy; use another lake"
+        )
+    if before.log != one.log and one.log in state.logs[one.name]:
+        raise Refused(
+            f"{one.name} is a log that another one has followed in the lake: two brokers share it; use another lake"
+        )
+
+
+def next_offset(known: Mapping[TopicPartition, Span], one: BrokerPartition) -> int:
+    """Returns where the archive of a partition goes on: 0 if the log is another one, because the topic was remade."""
+    last = known.get(one.name)
+    return last.end if last is not None and last.log == one.log else 0
 
 
 def empty_span(one: BrokerPartition, start: int, end: int, reason: str) -> Span:
@@ -94,7 +143,7 @@ def plan(
 ) -> CommitPlan:
     """Returns the next commit towards the ends of some partitions. It has no tasks when they are reached."""
     partitions = {one.name: one for one in targets}
-    lasts = {name: known[name].end if name in known else 0 for name in partitions}
+    lasts = {name: next_offset(known, one) for name, one in partitions.items()}
     starts = {name: max(lasts[name], one.earliest) for name, one in partitions.items()}
     waiting = {name: one.latest - starts[name] for name, one in partitions.items()}
     planned = CommitPlan([], [])
@@ -111,6 +160,5 @@ def lag(known: Mapping[TopicPartition, Span], now: Iterable[BrokerPartition]) ->
     """Returns how many messages are not in the lake yet."""
     total = 0
     for one in now:
-        last = known[one.name].end if one.name in known else 0
-        total += max(one.latest - max(last, one.earliest), 0)
+        total += max(one.latest - max(next_offset(known, one), one.earliest), 0)
     return total

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from ...api.error_reply import ErrorReply
 from ...codec.arrow import int64s_of
 from ...errors import DamagedBatch, PenstockError, Refused
 from ...model import TopicPartition
@@ -16,6 +17,7 @@ from ..typed import TypedValues
 from .manifest import GAPS_LISTED_MAX, Gap, LakeFile, Span
 from .remote import Remote
 from .rows import SCHEMA, gaps_in, lake_rows
+from .schema import Column, columns_of
 from .task_files import Staging, TaskFiles
 
 if TYPE_CHECKING:
@@ -42,12 +44,25 @@ class RangeTask:
     def name(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
+    def empty_span(self) -> Span:
+        """Returns the span of a task that has read nothing."""
+        return Span(
+            topic=self.topic,
+            partition=self.partition,
+            start=self.start,
+            end=self.start,
+            rows=0,
+            log=self.log,
+        )
+
 
 class RangeResult(msgspec.Struct, frozen=True):
-    """What a task returns: its span with all gaps, and its files."""
+    """What a task returns: its span with all gaps, its files, and their columns; or why the topic cannot be read."""
 
     span: Span
     files: list[LakeFile]
+    columns: list[Column] = []
+    error: ErrorReply | None = None
 
 
 def share(waiting: Mapping[TopicPartition, int], messages_max: int) -> dict[TopicPartition, int]:
@@ -145,10 +160,10 @@ def archive_range(task: RangeTask, remote: Remote, staging: Staging) -> RangeRes
         if staging.schema_id is not None:
             values = TypedValues.of_id(client, staging.schema_id)
             schema = values.added_to(SCHEMA)
-        files = TaskFiles(staging, task.name, schema)
+        files = TaskFiles(staging, task.name, task.log, schema)
         while reading.next < task.end:
             _step(client, reading, files, values)
-    return RangeResult(reading.span(), files.close())
+    return RangeResult(reading.span(), files.close(), columns_of(schema))
 
 
 def _step(
@@ -171,7 +186,7 @@ def _step(
         below = int(np.searchsorted(int64s_of(found.column("offset")), task.end))
         part = found.slice(0, below)
         reading.saw(int64s_of(part.column("offset")))
-        rows = [lake_rows(part, task.partition)]
+        rows = [lake_rows(part, task.partition, task.log)]
         for one in rows if values is None else values.added(rows, SCHEMA.names):
             files.add(one)
     # Compaction may have removed all messages up to the next offset.

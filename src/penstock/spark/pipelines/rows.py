@@ -39,14 +39,16 @@ SCHEMA = pa.schema(
         pa.field("expires_at", pa.timestamp("us", tz="UTC")),
         pa.field("idempotency_key", pa.binary()),
         pa.field("schema_id", pa.int64()),
+        # Which log the offset counts in: a topic that was deleted and made again has another.
+        pa.field("log", pa.int64(), nullable=False),
     ]
 )
 _NS_PER_US = 1000
 _US_PER = {Split.DAY: 86_400_000_000, Split.HOUR: 3_600_000_000}
 
 
-def lake_rows(found: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-    """Returns messages with the columns of a lake. Keys and values are not copied."""
+def lake_rows(found: pa.RecordBatch, partition: int, log: int) -> pa.RecordBatch:
+    """Returns messages of a log with the columns of a lake. Keys and values are not copied."""
     count = found.num_rows
     moments_us, nanos = np.divmod(int64s_of(found.column("timestamp")), _NS_PER_US)
     columns = [
@@ -61,6 +63,7 @@ def lake_rows(found: pa.RecordBatch, partition: int) -> pa.RecordBatch:
         found.column("expires_at").cast(SCHEMA.field("expires_at").type, safe=False),
         found.column("idempotency_key"),
         found.column("schema_id").cast(pa.int64()),
+        of_numbers(np.full(count, log, np.int64), pa.int64()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 

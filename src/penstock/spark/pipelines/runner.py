@@ -1,13 +1,13 @@
 """Runs a pipeline of any kind."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import Refused
+from ...errors import NotFound, Refused
 from .archive import Archive, ArchiveOptions, Stop
-from .lake import Lake, LakeColumns, TableFormat
+from .lake import Lake, LakeColumns, TableFormat, exists
 from .load import Load, LoadOptions
 from .manifest import Manifest
 from .model import (
@@ -22,12 +22,14 @@ from .model import (
     TopicSource,
     TopicStart,
 )
+from .partitions import matching_topics
 from .remote import Remote
 from .report import OnProgress, Reporter
 from .spark_errors import spark_errors
+from .store import lake_address
 from .stream import Stream
 from .table import draw, write_table
-from .task_runner import SparkTaskRunner
+from .task_runner import LocalTaskRunner, SparkTaskRunner, TaskRunner
 from .views import register
 
 if TYPE_CHECKING:
@@ -54,8 +56,13 @@ def open_session(pipeline: Pipeline, master: str) -> "SparkSession":
         return session(f"penstock {pipeline.name}", master=master, config=pipeline.spark)
 
 
+def needs_spark(pipeline: Pipeline, master: str) -> bool:
+    """Whether a pipeline runs on Spark: an archive that names no cluster runs in this process, without a JVM."""
+    return pipeline.kind is not PipelineKind.ARCHIVE or bool(master)
+
+
 def run(
-    spark: "SparkSession",
+    spark: "SparkSession | None",
     pipeline: Pipeline,
     stop: Stop,
     *,
@@ -67,8 +74,11 @@ def run(
     remote = remote_of(pipeline)
     with Reporter(pipeline, remote, tell) as reporter:
         if pipeline.kind is PipelineKind.ARCHIVE:
-            run_archive(spark, pipeline, stop, reporter, is_once=is_once)
-        elif pipeline.kind is PipelineKind.STREAM:
+            runner = LocalTaskRunner() if spark is None else SparkTaskRunner(spark)
+            run_archive(runner, pipeline, stop, reporter, is_once=is_once)
+            return
+        assert spark is not None, "`needs_spark` said so"
+        if pipeline.kind is PipelineKind.STREAM:
             with open_lake(lake_sink(pipeline)) as lake:
                 Stream(spark, pipeline, lake, reporter).run(stop, is_once=is_once)
         elif pipeline.kind is PipelineKind.LOAD:
@@ -84,28 +94,44 @@ def lake_sink(pipeline: Pipeline) -> LakeSink:
     return sink
 
 
+def publish_table(lake: Lake, manifest: Manifest) -> None:
+    """Add a commit to the table of a lake, if that has a log of its own."""
+    if lake.identity.table is TableFormat.DELTA:
+        from .delta import publish
+
+        publish(lake, manifest)
+
+
 def open_lake(sink: LakeSink, remote: Remote | None = None) -> Lake:
     """Returns the lake of a sink with its lock. A lake that exists has its own table format.
 
     An archive says by `remote` which broker has the schema of a new lake. NotFound: it has no such subject.
     """
-
-    def publish(lake: Lake, manifest: Manifest) -> None:
-        if lake.identity.table is TableFormat.DELTA:
-            from .delta import publish as to_delta
-
-            to_delta(lake, manifest)
-
     columns = None
     if sink.subject and remote is not None:
         with remote.connect() as client:
             columns = LakeColumns(sink.subject, client.schema(sink.subject).schema_id)
-    root = Path(sink.lake)
-    return Lake(root, table=sink.table, split=sink.split, columns=columns, publish=publish)
+    return Lake(
+        lake_address(sink.lake),
+        table=sink.table,
+        split=sink.split,
+        columns=columns,
+        publish=publish_table,
+    )
+
+
+def require_topics(remote: Remote, written: Sequence[str]) -> None:
+    """NotFound: the broker has none of the topics that are named, and none of a pattern."""
+    with remote.connect() as client:
+        names, empty = matching_topics(client, written)
+        if set(names) & set(client.topics()):
+            return
+        for name in [*names, *(f"like {one}" for one in empty)]:
+            raise NotFound("topic", f"{name} at {client.url}")
 
 
 def run_archive(
-    spark: "SparkSession", pipeline: Pipeline, stop: Stop, tell: OnProgress, *, is_once: bool
+    run_tasks: TaskRunner, pipeline: Pipeline, stop: Stop, tell: OnProgress, *, is_once: bool
 ) -> None:
     sink = lake_sink(pipeline)
     sources = [pipeline.sources[name] for name in sink.inputs]
@@ -125,8 +151,11 @@ def run_archive(
         interval_s=pipeline.interval_ms / 1000,
     )
     remote = remote_of(pipeline)
+    if not exists(sink.lake):
+        # A run that is refused makes no lake.
+        require_topics(remote, options.topics)
     with open_lake(sink, remote) as lake:
-        archive = Archive(lake, remote, SparkTaskRunner(spark), options, tell)
+        archive = Archive(lake, remote, run_tasks, options, tell)
         archive.run_once(stop) if is_once else archive.run(stop)
 
 

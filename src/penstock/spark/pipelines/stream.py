@@ -14,17 +14,20 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from ...errors import Refused
 from .archive import PipelineProgress, Stop
-from .lake import STAGING, Lake
+from .lake import Lake
 from .manifest import LakeFile, StreamBatch
 from .model import LakeSink, Pipeline
 from .partitions import keep_unread, query_partitions
 from .remote import Remote
 from .report import OnProgress
+from .schema import Column, columns_of
 from .spark_errors import spark_errors
-from .task_files import new_writer, sync_and_checksum
+from .store import store_of
+from .task_files import ParquetSink
 from .task_runner import binary_column
 from .views import register
 
@@ -81,30 +84,27 @@ class FileWrite:
     def __call__(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
 
-        own = token_hex(8)
-        folder = Path(self.root) / STAGING / f"{self.commit:020d}" / f"{self.attempt}-{own}"
-        path, writer, rows = folder / "rows.parquet", None, 0
+        own, store, sink = token_hex(8), store_of(self.root), None
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            if writer is None:
-                folder.mkdir(parents=True, exist_ok=True)
-                writer = new_writer(path, batch.schema, self.compression)
-            writer.write_batch(batch)
-            rows += batch.num_rows
-        if writer is None:
+            if sink is None:
+                path = f"rows-{self.commit:08d}-{own}.parquet"
+                aside = f"{self.commit:020d}/{self.attempt}-{own}/rows.parquet"
+                staged = aside if store.stages else ""
+                sink = ParquetSink(store, path, staged, batch.schema, self.compression)
+            sink.writer.write_batch(batch)
+        if sink is None:
             return
-        writer.close()
-        size, number = sync_and_checksum(path)
-        stored = LakeFile(
-            path=f"rows-{self.commit:08d}-{own}.parquet",
-            staged=f"{self.commit:020d}/{self.attempt}-{own}/rows.parquet",
-            rows=rows,
-            size=size,
-            checksum=number,
-        )
-        answer = binary_column(msgspec.json.encode(stored))
+        answer = binary_column(msgspec.json.encode(sink.close()))
         yield pa.RecordBatch.from_arrays([answer], names=["stored"])
+
+
+def frame_columns(rows: "DataFrame") -> list[Column]:
+    """Returns the columns of a frame as a lake has them. All may be null: Spark does not promise the contrary."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return [replace(one, nullable=True) for one in columns_of(to_arrow_schema(rows.schema))]
 
 
 def _wait(query: "StreamingQuery", stop: Stop) -> None:
@@ -182,15 +182,15 @@ class Stream:
         )
         found = rows.mapInArrow(write, "stored binary").collect()
         files = [msgspec.json.decode(bytes(row["stored"]), type=LakeFile) for row in found]
-        manifest = self.lake.commit([], files, stream)
+        manifest = self.lake.commit([], files, stream, columns=frame_columns(rows))
         self.messages += manifest.rows
         self.commits += 1
         self.on_progress(PipelineProgress("running", self.messages, self.commits, 0))
 
     def _require_own(self, stream: StreamBatch) -> None:
         """Refused: another checkpoint filled the lake, so rows would be in it twice."""
-        others = {one.stream.query for one in self.lake.commits if one.stream is not None}
-        if others - {stream.query} or any(one.spans for one in self.lake.commits):
+        now = self.lake.now
+        if now.streams.keys() - {stream.query} or now.ends:
             raise Refused(
                 f"{self.lake.root} was filled by another checkpoint or by an archive; use another lake"
             )

@@ -1,29 +1,28 @@
-"""Writes the Parquet files of one task into staging, with bounded memory."""
+"""Writes the Parquet files of one task, with bounded memory."""
 
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
+from datetime import UTC, date, datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...codec.checksum import checksum
 from ...model import TopicPartition
 from .lake import STAGING, Split
 from .manifest import LakeFile
 from .rows import SCHEMA, by_time, content_checksum, folders_of
+from .store import HashingFile, LakeStore, store_of
 
 # A row group is written when it has so many rows or bytes: that bounds the memory of a task.
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 32 << 20
 # Producers choose timestamps. With more days than this at once, the file that was not written to for longest is closed.
 OPEN_FILES_MAX = 16
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Where a task writes. Each `attempt` at a task has its own folder; the manifest names the files of one."""
+    """Where a task writes. Each `attempt` at a task has its own folder or names; the manifest has the files of one."""
 
     root: str
     commit: int
@@ -33,25 +32,98 @@ class Staging:
     # The schema by which values are columns, too.
     schema_id: int | None = None
 
-    @property
-    def folder(self) -> str:
-        return f"{self.commit:020d}/{self.attempt}"
+    def places(self, store: LakeStore, number: int, folder: str, name: str) -> tuple[str, str]:
+        """Returns the path that a file gets, and where it is staged; empty if the store has no renames."""
+        if store.stages:
+            return (
+                f"{folder}{name}.parquet",
+                f"{self.commit:020d}/{self.attempt}/{number}-{name}.parquet",
+            )
+        return f"{folder}{name}-{self.attempt}.parquet", ""
 
-    def path(self, name: str) -> Path:
-        return Path(self.root) / STAGING / self.folder / name
+
+class ParquetSink:
+    """One Parquet file that is being written into a store."""
+
+    def __init__(
+        self, store: LakeStore, path: str, staged: str, schema: pa.Schema, compression: str
+    ) -> None:
+        self.path, self.staged = path, staged
+        self._metadata: list[pq.FileMetaData] = []
+        self._file: HashingFile = store.open_write(f"{STAGING}/{staged}" if staged else path)
+        # Keys and values rarely repeat, and looking for repeats costs more than writing them.
+        columns = [
+            one.name for one in schema if one.name not in {"key", "value", "idempotency_key"}
+        ]
+        self.writer = pq.ParquetWriter(
+            self._file,
+            schema,
+            compression=compression,
+            use_dictionary=columns,
+            write_statistics=columns,
+            store_schema=False,
+            metadata_collector=self._metadata,
+        )
+
+    def close(self, **more: Any) -> LakeFile:
+        """Finish the file. Returns it, with `more` of its fields; the lake syncs its name."""
+        self.writer.close()
+        self._file.close()
+        (found,) = self._metadata
+        return LakeFile(
+            path=self.path,
+            staged=self.staged,
+            rows=found.num_rows,
+            size=self._file.size,
+            sha256=self._file.sha256,
+            ranges=column_ranges(found),
+            **more,
+        )
+
+
+def column_ranges(found: pq.FileMetaData) -> dict[str, list[int | float | str]]:
+    """Returns the least and the greatest value of each column of numbers or times, from the statistics of a file."""
+    lows: dict[str, Any] = {}
+    highs: dict[str, Any] = {}
+    left_out: set[str] = set()
+    for number in range(found.num_row_groups):
+        group = found.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            name, known = column.path_in_schema, column.statistics
+            if "." in name or known is None or not known.has_min_max:
+                left_out.add(name)
+                continue
+            low, high = known.min, known.max
+            if isinstance(low, bool) or not isinstance(low, int | float | date):
+                left_out.add(name)
+                continue
+            lows[name] = min(lows.get(name, low), low)
+            highs[name] = max(highs.get(name, high), high)
+    return {
+        name: [_plain(lows[name]), _plain(highs[name])] for name in lows if name not in left_out
+    }
+
+
+def _plain(one: Any) -> int | float | str:
+    if isinstance(one, datetime):
+        moment = one if one.tzinfo is not None else one.replace(tzinfo=UTC)
+        return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if isinstance(one, date):
+        return one.isoformat()
+    found: int | float = one
+    return found
 
 
 @dataclass(slots=True)
 class _OpenFile:
     """A file that is being written, and the rows that wait for it."""
 
-    name: str
+    sink: ParquetSink
     folders: dict[str, str]
-    writer: pq.ParquetWriter
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     waiting_rows: int = 0
     waiting_bytes: int = 0
-    rows: int = 0
     first: int = -1
     last: int = -1
     keys: int = 0
@@ -62,12 +134,16 @@ class TaskFiles:
     """The files of one partition's offsets, one for each day or hour that its messages fall into."""
 
     def __init__(
-        self, staging: Staging, partition: TopicPartition, schema: pa.Schema = SCHEMA
+        self,
+        staging: Staging,
+        partition: TopicPartition,
+        log: int,
+        schema: pa.Schema = SCHEMA,
     ) -> None:
-        self._staging, self._partition, self._schema = staging, partition, schema
+        self._staging, self._partition, self._log = staging, partition, log
+        self._schema, self._store = schema, store_of(staging.root)
         self._open: dict[int, _OpenFile] = {}
         self._done: list[LakeFile] = []
-        staging.path("").mkdir(parents=True, exist_ok=True)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows of a lake, in the order of offsets."""
@@ -87,26 +163,20 @@ class TaskFiles:
             self._finish(next(iter(self._open)))
         first = part.column("offset")[0].as_py()
         folders = {"topic": self._partition.topic, **folders_of(number, self._staging.split)}
-        name = f"p{self._partition.number:05d}-{first:020d}-{self._staging.commit:08d}.parquet"
-        staged = self._staging.path(f"{number}-{name}")
-        return _OpenFile(name, folders, new_writer(staged, self._schema, self._staging.compression))
+        folder = "".join(f"{name}={value}/" for name, value in folders.items())
+        name = f"p{self._partition.number:05d}-{first:020d}-{self._staging.commit:08d}"
+        path, staged = self._staging.places(self._store, number, folder, name)
+        compression = self._staging.compression
+        return _OpenFile(ParquetSink(self._store, path, staged, self._schema, compression), folders)
 
     def _finish(self, number: int) -> None:
         file = self._open.pop(number)
         _flush(file)
-        file.writer.close()
-        staged = f"{self._staging.folder}/{number}-{file.name}"
-        size, own = sync_and_checksum(self._staging.path(f"{number}-{file.name}"))
-        folder = "".join(f"{name}={value}/" for name, value in file.folders.items())
         self._done.append(
-            LakeFile(
-                path=f"{folder}{file.name}",
-                staged=staged,
-                rows=file.rows,
-                size=size,
-                checksum=own,
+            file.sink.close(
                 topic=self._partition.topic,
                 partition=self._partition.number,
+                log=self._log,
                 first=file.first,
                 last=file.last,
                 keys=file.keys,
@@ -116,36 +186,11 @@ class TaskFiles:
         )
 
 
-def new_writer(path: Path, schema: pa.Schema, compression: str) -> pq.ParquetWriter:
-    # Keys and values rarely repeat, and looking for repeats costs more than writing them.
-    columns = [one.name for one in schema if one.name not in {"key", "value", "idempotency_key"}]
-    return pq.ParquetWriter(
-        path,
-        schema,
-        compression=compression,
-        use_dictionary=columns,
-        write_statistics=columns,
-        store_schema=False,
-    )
-
-
-def sync_and_checksum(path: Path) -> tuple[int, int]:
-    """Sync a file. Returns its size and checksum, from the bytes read back."""
-    number = size = 0
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        while data := file.read(_READ_BYTES):
-            number = checksum(data, number)
-            size += len(data)
-    return size, number
-
-
 def _put(file: _OpenFile, part: pa.RecordBatch) -> None:
     offsets = part.column("offset")
     if file.first < 0:
         file.first = offsets[0].as_py()
     file.last = offsets[-1].as_py()
-    file.rows += part.num_rows
     file.keys = content_checksum(part.column("key"), file.keys)
     file.values = content_checksum(part.column("value"), file.values)
     file.waiting.append(part)
@@ -157,5 +202,5 @@ def _put(file: _OpenFile, part: pa.RecordBatch) -> None:
 
 def _flush(file: _OpenFile) -> None:
     if file.waiting:
-        file.writer.write_table(pa.Table.from_batches(file.waiting))
+        file.sink.writer.write_table(pa.Table.from_batches(file.waiting))
     file.waiting, file.waiting_rows, file.waiting_bytes = [], 0, 0

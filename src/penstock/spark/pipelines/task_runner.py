@@ -1,7 +1,9 @@
 """Runs tasks on Spark, in this process, on a cluster or behind a Connect server."""
 
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
@@ -68,6 +70,14 @@ class _TaskWorker(Generic[T]):
             where = f"{error.filename}: " if error.filename else ""
             text = f"a task failed: {where}{error.strerror or error}"
             return msgspec.json.encode(ErrorReply(Unavailable.code, text, True)), False
+
+
+class LocalTaskRunner:
+    """Runs tasks in threads of this process, without Spark. Arrow and the network release the interpreter."""
+
+    def __call__(self, call: Callable[[T], bytes], tasks: Sequence[T]) -> list[bytes]:
+        with ThreadPoolExecutor(os.cpu_count() or 1, "task") as pool:
+            return list(pool.map(call, tasks))
 
 
 class SparkTaskRunner:

@@ -1,27 +1,26 @@
 """Checks that a lake holds every offset once: its manifests, its files, and against the broker."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
+from ...errors import Damaged, FileMissing, NotFound
 from ...model import TopicPartition
-from .lake import FOLDER, LakeReader
-from .manifest import Gap, LakeFile, Manifest, Span, ends
-from .partitions import NOT_ASKED, BrokerPartition, query_partitions
+from .file_hash import hash_of
+from .lake import LakeReader
+from .manifest import Gap, LakeFile, Manifest, Span
+from .partitions import NOT_ASKED, BrokerPartition, query_topic
 from .ranges import FETCH_BYTES
 from .rows import content_checksum, gaps_in
-from .task_files import sync_and_checksum
+from .state import LakeState
 
 if TYPE_CHECKING:
     from ...client import Client
 
 Offsets = npt.NDArray[np.int64]
-_DELTA_FOLDER = "_delta_log"
 # A lake that is quite lost would otherwise fill the screen, and the memory.
 PROBLEMS_MAX = 100
 GAPS_SHOWN_MAX = 1000
@@ -34,6 +33,9 @@ class PartitionReport:
     topic: str
     partition: int
     end: int
+    log: int = 0
+    # What the broker has under this name: the same log, another one ("made again"), or none ("deleted").
+    broker: str = ""
     rows: int = 0
     gap_offsets: int = 0
     gaps: list[Gap] = field(default_factory=list)
@@ -49,7 +51,12 @@ class LakeReport:
     files: int = 0
     rows: int = 0
     bytes: int = 0
+    head: str = ""
     partitions: dict[TopicPartition, PartitionReport] = field(default_factory=dict)
+    # Partitions of topics that were deleted and made again since.
+    earlier: list[PartitionReport] = field(default_factory=list)
+    # Messages whose content was compared with the broker.
+    compared: int = 0
     problems: list[str] = field(default_factory=list)
     is_compared: bool = False
 
@@ -67,26 +74,63 @@ class LakeReport:
             "files": self.files,
             "rows": self.rows,
             "bytes": self.bytes,
-            "partitions": [
-                {
-                    "partition": str(name),
-                    "archived_up_to": one.end,
-                    "rows": one.rows,
-                    "missing": one.gap_offsets,
-                    "behind": one.behind if one.behind >= 0 else None,
-                    "gaps": [
-                        {"start": gap.start, "end": gap.end, "reason": gap.reason}
-                        for gap in one.gaps
-                    ],
-                }
-                for name, one in sorted(self.partitions.items())
-            ],
+            "head": self.head,
+            "compared": self.compared,
+            "partitions": [_record_of(one) for one in self.all_partitions()],
             "problems": list(self.problems),
         }
+
+    def of_log(self, span: Span) -> PartitionReport:
+        """Returns the report of the log that a span is from."""
+        for one in self.earlier:
+            if (one.topic, one.partition, one.log) == (*span.name, span.log):
+                return one
+        new = PartitionReport(span.topic, span.partition, span.end, span.log)
+        return self.partitions.setdefault(span.name, new)
+
+    def all_partitions(self) -> list[PartitionReport]:
+        """Returns all partitions by name, those of earlier logs before the current one."""
+        current = [one for _, one in sorted(self.partitions.items())]
+        return sorted([*self.earlier, *current], key=lambda one: (one.topic, one.partition))
 
     def problem(self, text: str) -> None:
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(text)
+
+
+def _record_of(one: PartitionReport) -> dict[str, object]:
+    return {
+        "partition": str(TopicPartition(one.topic, one.partition)),
+        "log": f"{one.log:08x}",
+        "broker": one.broker or None,
+        "archived_up_to": one.end,
+        "rows": one.rows,
+        "missing": one.gap_offsets,
+        "behind": one.behind if one.behind >= 0 else None,
+        "gaps": [{"start": gap.start, "end": gap.end, "reason": gap.reason} for gap in one.gaps],
+    }
+
+
+class LogName(NamedTuple):
+    """One log: a partition, and what tells it from any other of its name."""
+
+    name: TopicPartition
+    log: int
+
+
+class CommitSpan(NamedTuple):
+    """A span and the commit that it is from."""
+
+    commit: int
+    span: Span
+
+
+class Verification(NamedTuple):
+    """What is checked, the broker that is asked, and what was found."""
+
+    files: LakeReader
+    client: "Client | None"
+    report: LakeReport
 
 
 def verify(
@@ -94,83 +138,134 @@ def verify(
     client: "Client | None" = None,
     *,
     is_content_read: bool = False,
-    on_commit: Callable[[Manifest], None] = lambda _: None,
+    head: str = "",
+    on_file: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> LakeReport:
-    """Check all commits, one at a time in memory. Returns the report. Damaged: a manifest is damaged or missing."""
-    manifests = files.manifests()
-    report = LakeReport(str(files.root), commits=len(manifests))
-    now = _broker_partitions(client, manifests, report)
-    check_spans(manifests, report)
-    for manifest in manifests:
-        offsets = check_files(files, manifest, report, is_content_read=is_content_read)
-        for span in manifest.spans:
-            found = offsets.get(span.name, np.zeros(0, np.int64))
-            check_offsets(span, found, manifest.commit, report)
-            if client is not None and span.gap_offsets and span.name in now:
-                compare_gaps(client, now[span.name], span, found, report)
-        on_commit(manifest)
-    check_strays(files, manifests, report)
-    for name, span in ends(manifests).items():
-        report.partitions[name].end = span.end
-        if name in now:
-            report.partitions[name].behind = now[name].latest - span.end
+    """Check all commits and all files. Returns the report. Damaged: a manifest is damaged or missing.
+
+    `head` is the hash of a commit, noted earlier: the lake must still have that commit. With a client, the broker is
+    asked; with `is_content_read` as well, every message that it still has is compared.
+    """
+    history = files.history()
+    report = LakeReport(str(files.root), commits=len(history))
+    run = Verification(files, client, report)
+    state = replayed(history)
+    report.head = state.head
+    if head and head not in {own for _, own in history}:
+        report.problem(
+            f"no commit has the hash {head[:64]}: the lake was rewritten since it was noted"
+        )
+    check_checkpoint(files, history, report)
+    spans = spans_by_log((one for one, _ in history), report)
+    now = _broker_partitions(client, state, report)
+    live: dict[LogName, list[LakeFile]] = {}
+    for number, file in enumerate(state.files.values()):
+        if check_file(files, file, report, is_content_read=is_content_read):
+            live.setdefault(LogName(file.name, file.log), []).append(file)
+        on_file(number + 1, len(state.files))
+    for log in live.keys() - spans.keys():
+        if log.name.topic:
+            report.problem(f"{live[log][0].path}: no commit has a span of {log.name}")
+    for log, found in spans.items():
+        own = now.get(log.name)
+        if own is not None and own.log != log.log:
+            own = None
+        check_log(run, log, found, live.get(log, []), own)
+        if is_content_read and client is not None and own is not None:
+            from .verify_content import compare_content
+
+            compare_content(run, own, found[-1].span.end, live.get(log, []))
+    check_strays(files, state, history, report)
     return report
 
 
-def check_spans(manifests: Iterable[Manifest], report: LakeReport) -> None:
-    """A problem, unless each span of a partition begins where the one before ended, the first at 0."""
-    last: dict[TopicPartition, Span] = {}
+def replayed(history: Sequence[tuple[Manifest, str]]) -> LakeState:
+    """Returns the state after some commits from the first on. Damaged: one replaces a file that is not there."""
+    state = LakeState()
+    for manifest, own in history:
+        before = sum(state.files[one].rows for one in manifest.replaced if one in state.files)
+        if manifest.is_merge and before != manifest.rows:
+            raise Damaged(
+                f"commit {manifest.commit} replaces {before} rows with {manifest.rows}: a merge keeps every row"
+            )
+        state.apply(manifest, own)
+    return state
+
+
+def check_checkpoint(
+    files: LakeReader,
+    history: Sequence[tuple[Manifest, str]],
+    report: LakeReport,
+) -> None:
+    """A problem, unless the checkpoint that opening begins with is what the manifests make."""
+    found = files.checkpoint()
+    if found is None:
+        return
+    expected = replayed(history[: found.commits])
+    lake = files.identity.lake
+    if found.to_checkpoint(lake) != expected.to_checkpoint(lake):
+        report.problem(
+            f"the checkpoint of commit {found.commits - 1} is not what the manifests say"
+        )
+
+
+def spans_by_log(
+    manifests: Iterable[Manifest], report: LakeReport
+) -> dict[LogName, list[CommitSpan]]:
+    """Returns the spans of each log. A problem, unless each begins where the one before ended, the first at 0."""
+    found: dict[LogName, list[CommitSpan]] = {}
+    current: dict[TopicPartition, int] = {}
     for manifest in manifests:
         for span in manifest.spans:
-            before = last.get(span.name)
-            expected = before.end if before else 0
+            log = LogName(span.name, span.log)
+            known = found.setdefault(log, [])
+            expected = known[-1].span.end if known else 0
             if span.start != expected:
                 report.problem(
                     f"commit {manifest.commit}: {span.name} goes on at {span.start}, not at {expected}"
                 )
-            if before is not None and before.log != span.log:
-                report.problem(f"commit {manifest.commit}: {span.name} is another log than before")
-            last[span.name] = span
+            if known and current[span.name] != span.log:
+                report.problem(
+                    f"commit {manifest.commit}: {span.name} is a log that another one has followed"
+                )
+            current[span.name] = span.log
+            known.append(CommitSpan(manifest.commit, span))
+    for log, known in found.items():
+        last = known[-1].span
+        one = PartitionReport(last.topic, last.partition, last.end, last.log)
+        if current[log.name] == log.log:
+            report.partitions[log.name] = one
+        else:
+            one.broker = "made again"
+            report.earlier.append(one)
+    return found
 
 
-def check_files(
-    files: LakeReader, manifest: Manifest, report: LakeReport, *, is_content_read: bool
-) -> dict[TopicPartition, Offsets]:
-    """Check that every file of a commit is what was written. Returns the offsets in them by partition."""
-    found: dict[TopicPartition, list[Offsets]] = {}
-    for file in manifest.files:
-        path = files.path_of(file)
-        report.files += 1
-        if problem := _bytes_problem(path, file):
-            report.problem(f"commit {manifest.commit}: {file.path}: {problem}")
-            continue
-        report.rows += file.rows
-        report.bytes += file.size
-        if manifest.stream is None:
-            offsets = _offsets_in(path)
-            if problem := _rows_problem(file, offsets):
-                report.problem(f"commit {manifest.commit}: {file.path}: {problem}")
-            if is_content_read and (problem := _content_problem(path, file)):
-                report.problem(f"commit {manifest.commit}: {file.path}: {problem}")
-            found.setdefault(TopicPartition(file.topic, file.partition), []).append(offsets)
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+def check_file(
+    files: LakeReader, file: LakeFile, report: LakeReport, *, is_content_read: bool
+) -> bool:
+    """Check that a file is what was written. Returns whether its rows can be read."""
+    report.files += 1
+    if problem := _bytes_problem(files, file):
+        report.problem(f"{file.path}: {problem}")
+        return False
+    report.rows += file.rows
+    report.bytes += file.size
+    if file.topic and is_content_read and (problem := _content_problem(files, file)):
+        report.problem(f"{file.path}: {problem}")
+    return True
 
 
-def _bytes_problem(path: Path, file: LakeFile) -> str | None:
-    if not path.exists():
+def _bytes_problem(files: LakeReader, file: LakeFile) -> str | None:
+    try:
+        size, own = hash_of(files.store, files.place_of(file))
+    except FileMissing:
         return "it is missing"
-    size, own = sync_and_checksum(path)
     if size != file.size:
         return f"it has {size} bytes, the manifest says {file.size}"
-    if own != file.checksum:
-        return f"its checksum is {own:#010x}, the manifest says {file.checksum:#010x}"
+    if own != file.sha256:
+        return f"its SHA-256 is {own[:16]}..., the manifest says {file.sha256[:16]}..."
     return None
-
-
-def _offsets_in(path: Path) -> Offsets:
-    table = pq.ParquetFile(path).read(columns=["offset"])
-    found: Offsets = table.column("offset").to_numpy()
-    return found
 
 
 def _rows_problem(file: LakeFile, offsets: Offsets) -> str | None:
@@ -183,9 +278,9 @@ def _rows_problem(file: LakeFile, offsets: Offsets) -> str | None:
     return None
 
 
-def _content_problem(path: Path, file: LakeFile) -> str | None:
+def _content_problem(files: LakeReader, file: LakeFile) -> str | None:
     keys = values = 0
-    for batch in pq.ParquetFile(path).iter_batches(columns=["key", "value"]):
+    for batch in files.parquet(file).iter_batches(columns=["key", "value"]):
         keys = content_checksum(batch.column(0), keys)
         values = content_checksum(batch.column(1), values)
     if keys != file.keys or values != file.values:
@@ -193,11 +288,47 @@ def _content_problem(path: Path, file: LakeFile) -> str | None:
     return None
 
 
+def check_log(
+    run: Verification,
+    log: LogName,
+    spans: Sequence[CommitSpan],
+    live: Sequence[LakeFile],
+    now: BrokerPartition | None,
+) -> None:
+    """Check the spans of a log one after the other. Only offsets of files that overlap with one are in memory."""
+    files, client, report = run
+    waiting = sorted(live, key=lambda one: one.first, reverse=True)
+    open_offsets: list[Offsets] = []
+    last = spans[-1]
+    for commit, span in spans:
+        while waiting and (waiting[-1].first < span.end or span is last.span):
+            file = waiting.pop()
+            offsets: Offsets = files.parquet(file).read(columns=["offset"]).column(0).to_numpy()
+            if problem := _rows_problem(file, offsets):
+                report.problem(f"{file.path}: {problem}")
+            open_offsets.append(offsets)
+        parts, rest = [], []
+        for offsets in open_offsets:
+            # What is below the span belongs to none, and is reported with this one.
+            if span is last.span:
+                parts.append(offsets)
+                continue
+            is_own = offsets < span.end
+            parts.append(offsets[is_own])
+            if not is_own.all():
+                rest.append(offsets[~is_own])
+        open_offsets = rest
+        found = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        check_offsets(span, found, commit, report)
+        if client is not None and now is not None and span.gap_offsets:
+            compare_gaps(client, now, span, found, report)
+    if now is not None:
+        report.partitions[log.name].behind = now.latest - last.span.end
+
+
 def check_offsets(span: Span, found: Offsets, commit: int, report: LakeReport) -> None:
     """Check that the files hold the offsets of a span once, and that the missing ones are its gaps."""
-    known = report.partitions.setdefault(
-        span.name, PartitionReport(span.topic, span.partition, span.end)
-    )
+    known = report.of_log(span)
     offsets = np.sort(found)
     repeated = offsets[1:][np.diff(offsets) == 0]
     if len(repeated):
@@ -278,28 +409,49 @@ def compare_gaps(
         at = fetched.next_offset
 
 
-def check_strays(files: LakeReader, manifests: Iterable[Manifest], report: LakeReport) -> None:
-    """A problem for each file that no commit names: readers of the directory would see it."""
-    named = {one.path for manifest in manifests for one in manifest.files}
-    for path in sorted(files.root.rglob("*.parquet")):
-        inside = path.relative_to(files.root)
-        if inside.parts[0] not in {FOLDER, _DELTA_FOLDER} and str(inside) not in named:
-            report.problem(f"{inside}: no commit names this file")
+def check_strays(
+    files: LakeReader,
+    state: LakeState,
+    history: Sequence[tuple[Manifest, str]],
+    report: LakeReport,
+) -> None:
+    """A problem for each file that no commit names: readers of the directory would see it.
+
+    A bucket may have files of attempts that were cut off: nothing lists it, and `archive vacuum` removes them.
+    """
+    if not files.store.stages:
+        return
+    known = state.files.keys() | {path for manifest, _ in history for path in manifest.replaced}
+    for stored in files.store.files():
+        if stored.path not in known:
+            report.problem(f"{stored.path}: no commit names this file")
 
 
 def _broker_partitions(
-    client: "Client | None", manifests: Iterable[Manifest], report: LakeReport
+    client: "Client | None", state: LakeState, report: LakeReport
 ) -> Mapping[TopicPartition, BrokerPartition]:
+    """Returns the partitions that the broker still has. A lake outlives its topics, so another log is no problem."""
     if client is None:
         return {}
-    known = ends(manifests)
-    found = {
-        one.name: one for one in query_partitions(client, sorted({name.topic for name in known}))
-    }
-    for name, span in known.items():
-        now = found.get(name)
-        if now is None or now.log != span.log or now.latest < span.end:
-            report.problem(f"{name}: the broker has another topic of this name")
-            found.pop(name, None)
+    found: dict[TopicPartition, BrokerPartition] = {}
+    for topic in sorted({name.topic for name in state.ends}):
+        try:
+            found |= {one.name: one for one in query_topic(client, topic)}
+        except NotFound:
+            continue
+    for name, span in state.ends.items():
+        now, known = found.get(name), report.partitions[name]
+        if now is None:
+            known.broker = "deleted"
+        elif now.log != span.log:
+            known.broker = "made again"
+            known.behind = now.latest
+        else:
+            known.broker = "the same"
+            if now.latest < span.end:
+                report.problem(
+                    f"{name}: the broker ends at {now.latest}, the lake at {span.end}: the broker has lost messages"
+                )
+                del found[name]
     report.is_compared = True
     return found

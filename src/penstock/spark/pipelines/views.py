@@ -2,11 +2,16 @@
 
 import importlib
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from ...errors import Refused
 from .lake import LakeReader
+from .manifest import LakeFile
 from .model import (
     FilesSource,
     LakeSource,
@@ -16,6 +21,7 @@ from .model import (
     SqlTransform,
     TopicSource,
 )
+from .schema import arrow_schema, with_columns
 from .spark_errors import spark_errors
 
 if TYPE_CHECKING:
@@ -65,7 +71,7 @@ def _stream(
 def _read(spark: "SparkSession", pipeline: Pipeline, name: str, source: Source) -> "DataFrame":
     with spark_errors(f"source {name}"):
         if isinstance(source, LakeSource):
-            return lake_rows(spark, Path(source.lake))
+            return lake_rows(spark, source.lake, source.as_of)
         if isinstance(source, FilesSource):
             has_names = {"header": "true"} if source.format.value == "csv" else {}
             reader = spark.read.format(source.format.value).options(**has_names)
@@ -73,13 +79,55 @@ def _read(spark: "SparkSession", pipeline: Pipeline, name: str, source: Source) 
         return spark.read.format(FORMAT).options(**topic_options(pipeline, source)).load()
 
 
-def lake_rows(spark: "SparkSession", root: Path) -> "DataFrame":
-    """Returns the rows of the files that a lake's manifests name. Refused: there are none."""
-    files = LakeReader(root)
-    paths = files.paths()
-    if not paths:
+def lake_rows(spark: "SparkSession", root: str, as_of: str | None = None) -> "DataFrame":
+    """Returns the rows of the files that a lake's manifests name, with all its columns. Refused: there are none."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    reader = LakeReader(root)
+    state = reader.state(as_of)
+    files = list(state.files.values())
+    if not files:
         raise Refused(f"{root} has nothing in it yet")
-    return spark.read.option("basePath", str(root)).parquet(*paths)
+    folders = {name: pa.date32() if name == "date" else pa.string() for name in files[0].folders}
+    plain = arrow_schema(state.columns)
+    schema = pa.schema([*plain, *(pa.field(name, kind) for name, kind in folders.items())])
+    places = [reader.place_of(one) for one in files]
+    if (
+        all(place == one.path for place, one in zip(places, files, strict=True))
+        and reader.store.stages
+    ):
+        paths = [reader.store.location(one) for one in places]
+        # Spark knows a struct by its fields: the schema says which columns files from before do not have.
+        whole = from_arrow_schema(schema)
+        return spark.read.option("basePath", str(root)).schema(whole).parquet(*paths)
+    read = FileRead(str(root), files, schema)
+    numbers = spark.range(0, len(files), 1, len(files))
+    return numbers.mapInArrow(read, from_arrow_schema(schema))
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """Reads files of a lake in the tasks of Spark: from a bucket, or from where a merge has put them.
+
+    Spark itself needs jars for a bucket, and takes the columns that are folders from the path.
+    """
+
+    root: str
+    files: list[LakeFile]
+    schema: pa.Schema
+
+    def __call__(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        reader = LakeReader(self.root)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                file = self.files[number]
+                for rows in reader.parquet(file).iter_batches():
+                    found = rows
+                    for name, value in file.folders.items():
+                        kind = self.schema.field(name).type
+                        column = pa.repeat(pa.scalar(value), rows.num_rows).cast(kind)
+                        found = found.append_column(name, column)
+                    yield with_columns(found, self.schema)
 
 
 def apply_transform(

@@ -1,0 +1,109 @@
+"""`penstock archive compact` and `vacuum`: merge small files of a lake, and remove what was merged."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .arguments import seconds_in, span
+from .output import Output, output_options
+from .pipeline_runner import require_arrow
+from .progress import Bar
+
+if TYPE_CHECKING:
+    from ..spark.pipelines.lake import Lake
+
+LAKE = click.argument("lake", metavar="LAKE")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+_MIB = 1 << 20
+
+
+def open_existing(lake: str) -> "Lake":
+    """Returns a lake that is there, with its lock. FileMissing: there is none; nothing is made."""
+    require_arrow()
+    from ..spark.pipelines.lake import Lake, LakeReader
+    from ..spark.pipelines.runner import publish_table
+    from ..spark.pipelines.store import lake_address
+
+    address = lake_address(lake)
+    LakeReader(address)
+    return Lake(address, publish=publish_table)
+
+
+@click.command(epilog="Example: penstock archive compact lake --target-size 256 --dry-run")
+@LAKE
+@click.option(
+    "--target-size",
+    "target_mib",
+    type=click.IntRange(1, 4096),
+    default=128,
+    show_default=True,
+    metavar="MIB",
+    help="Files grow up to this size; one of half of it stays as it is.",
+)
+@DRY_RUN
+@output_options
+def compact(lake: str, *, target_mib: int, dry_run: bool, output: Output) -> None:
+    """Merge small files of LAKE into larger ones with the same rows.
+
+    The small files stay for readers that are at it, until `penstock archive vacuum` removes them. A lake in a directory
+    has one writer: stop its archive first; it goes on where it was.
+    """
+    from ..spark.pipelines.merge import compact as merge_files
+    from ..spark.pipelines.merge import plan_merges
+
+    with open_existing(lake) as opened:
+        merges = plan_merges(opened.now, target_mib * _MIB)
+        record: dict[str, object] = {
+            "lake": lake,
+            "files_before": len(opened.now.files),
+            "files_after": len(opened.now.files) - sum(len(one.files) - 1 for one in merges),
+            "rows": sum(one.rows for one in merges),
+            "bytes": sum(one.size for one in merges),
+            "merges": len(merges),
+            "is_dry_run": dry_run,
+        }
+        if not dry_run:
+            with Bar("compact", len(merges), is_wanted=output.is_table) as bar:
+                made = merge_files(
+                    opened,
+                    target_mib * _MIB,
+                    on_merge=lambda done, of: bar.at(done, f"{done:,} of {of:,} files"),
+                )
+            record["commits"] = [one.commit for one in made]
+    will = "would become" if dry_run else "became"
+    text = f"{lake}: {record['files_before']:,} files {will} {record['files_after']:,}"
+    output.outcome(text if merges else f"{lake}: there is nothing to merge", record)
+
+
+@click.command(epilog="Example: penstock archive vacuum lake --keep 7d --dry-run")
+@LAKE
+@click.option(
+    "--keep",
+    default="7d",
+    show_default=True,
+    callback=lambda _ctx, _parameter, value: span(value),
+    metavar="SPAN",
+    help="Keep what was merged since then; --as-of needs it.",
+)
+@DRY_RUN
+@output_options
+def vacuum(lake: str, *, keep: str, dry_run: bool, output: Output) -> None:
+    """Remove files of LAKE that were merged into others, and in a bucket those of attempts that were cut off."""
+    from datetime import timedelta
+
+    from ..spark.pipelines.vacuum import plan_vacuum
+    from ..spark.pipelines.vacuum import vacuum as remove_files
+
+    with open_existing(lake) as opened:
+        found = plan_vacuum(opened, timedelta(seconds=seconds_in(keep)))
+        if not dry_run:
+            remove_files(opened, found)
+    record = {
+        "lake": lake,
+        "files": len(found),
+        "bytes": sum(one.size for one in found),
+        "is_dry_run": dry_run,
+        "paths": [one.path for one in found],
+    }
+    will = "would be removed" if dry_run else "removed"
+    output.outcome(f"{lake}: {len(found):,} files {will}", record)
