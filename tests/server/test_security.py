@@ -50,6 +50,7 @@ BODIES = {
     "/transactions/reject": {**_SESSION, "receipt_handle": "orders:0:0:1:1.1"},
     "/transactions/offsets": {**_SESSION, "group": "g", "offsets": {"orders": {"0": 0}}},
     "/stagings/{staging}/messages": {"topic": "orders", "messages": [{"value": "1"}]},
+    "/priority/stats": "topic=orders",
     "/traces": "topic=orders",
     "/traces/search": "topic=orders",
     "/traces/{trace_id}": "topic=orders",
