@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.consume import Poll
+from penstock.api.publish import Publish
 from penstock.config import TtlAction
 from penstock.model import Message, Priority
 
@@ -268,3 +269,45 @@ def test_lanes_hold_with_any_mix_of_producers_retries_and_restarts(steps):
     for name, seed in steps:
         getattr(twin, name.replace(" ", "_"))(random.Random(seed))
     assert len(twin.world.drain()) == sum(map(len, twin.queues.values()))
+
+
+PUBLISHED = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(Priority), st.integers(1, 12)), max_size=6
+)
+
+
+@given(st.lists(st.tuples(PUBLISHED, st.integers(1, 40)), min_size=1, max_size=8))
+def test_lanes_of_several_partitions_are_served_as_those_of_one_queue(rounds):
+    world, twin = make(partitions=3, starvation_ms=0), make(starvation_ms=0)
+    queues: dict[tuple[int, Priority], list[bytes]] = defaultdict(list)
+    for published, limit in [([(2, CRITICAL, 1)], 1), *rounds]:
+        for partition, priority, count in published:
+            messages = some(count, priority)
+            world.execute(Publish(TOPIC, messages, partition=partition))
+            twin.publish(*messages)
+            queues[partition, priority] += [one.value for one in messages]
+        found = world.poll(limit)
+        assert [one.priority for one in found] == [one.priority for one in twin.poll(limit)]
+        for one in found:
+            # In a lane of a partition the order is that of publishing.
+            assert queues[one.partition, one.priority].pop(0) == one.value
+
+
+def test_a_critical_message_does_not_wait_behind_another_partition():
+    world = make(partitions=4)
+    for partition in (0, 1, 2):
+        world.execute(Publish(TOPIC, some(20, NORMAL), partition=partition))
+    world.execute(Publish(TOPIC, some(1, CRITICAL), partition=3))
+    for member in ("a", "b"):
+        found = world.execute(Poll(TOPIC, GROUP, member, 10, 30_000))
+        assert len(found) == 10
+        assert (found[0].priority == CRITICAL) == (member == "a")
+
+
+def test_within_a_lane_each_partition_has_its_turn():
+    world = make(partitions=3)
+    for partition in range(3):
+        for priority in (CRITICAL, NORMAL):
+            world.execute(Publish(TOPIC, some(60, priority), partition=partition))
+    firsts = [world.poll(2)[0].partition for _ in range(6)]
+    assert sorted(firsts) == [0, 0, 1, 1, 2, 2]

@@ -1,5 +1,7 @@
 """The main job of each screen, done by an administrator in a browser; the broker is asked what came of it."""
 
+import base64
+
 
 def names(broker):
     return broker.call("GET", "/topics")["topics"]
@@ -127,7 +129,10 @@ def test_the_first_dead_letters_go_back_and_then_the_rest(broker, visit):
     visitor.click("Send the first ones")
     visitor.sees("back with the group", within="dialog")
     assert visitor.faults() == []
-    assert len(broker.poll("jobs", "billing", 10)) == 1
+    back = broker.poll("jobs", "billing", 10)
+    assert len(back) == 1
+    broker.call("POST", "/messages/ack", {"receipt_handle": back[0]["receipt_handle"]})
+    visitor.sees("done", within="dialog tbody")
     visitor.click("Send the other 3")
     visitor.sees("3 dead letters went back to the group")
     assert len(broker.poll("jobs", "billing", 10)) == 3
@@ -141,13 +146,15 @@ def test_a_dead_letter_is_edited_and_sent_back_and_others_are_discarded(broker, 
     visitor.go("dead-letters/bills")
     visitor.click("Open dead letter 0 1")
     visitor.click("Edit and send back")
-    visitor.page.locator("dialog textarea").fill('{"order": 17}')
-    visitor.sees('+ {"order": 17}', within="dialog .diff")
-    visitor.sees('- {"order": 1}', within="dialog .diff")
+    visitor.fill(value='{"order": 17}', key="ann", headers="source: console")
+    for line in ('-   "order": 1', '+   "order": 17', "+ key: ann", "+ header source: console"):
+        visitor.sees(line, within="dialog .diff")
     visitor.click("Send back to the topic")
     visitor.sees("The edited message went back")
     visitor.sees("2 dead letters")
-    assert [one["value"] for one in broker.poll("bills", "billing")] == ['{"order": 17}']
+    back = broker.poll("bills", "billing")[0]
+    assert (back["value"], back["key"]) == ('{"order": 17}', "ann")
+    assert back["headers"] == [["source", "console"]]
     visitor.click("Discard")
     visitor.confirm("bills", "Discard")
     visitor.sees("2 dead letters discarded")
@@ -229,3 +236,73 @@ def test_a_schema_is_registered_checked_and_compared(broker, visit):
     visitor.click("Register", within="dialog")
     visitor.sees("What version 2 changed")
     assert broker.call("GET", "/subjects/bills-value/versions") == [1, 2]
+
+
+def test_a_schedule_is_made_paused_run_now_moved_and_deleted(broker, visit):
+    broker.topic("reports")
+    visitor = visit()
+    visitor.go("delayed/reports")
+    visitor.sees("penstock schedule create reports")
+    visitor.click("Create schedule")
+    visitor.fill(key="nightly", cron="0 3 * * *", value="go")
+    visitor.click("Create schedule", within="dialog")
+    visitor.click("Pause nightly")
+    visitor.sees("nightly is paused")
+    assert broker.call("GET", "/topics/reports/schedules/nightly")["paused"]
+    visitor.click("Run nightly now")
+    visitor.sees("nightly is published at offset 0")
+    assert [one["value"] for one in broker.poll("reports", "g")] == ["go"]
+    visitor.click("Move nightly")
+    visitor.fill(every="6h")
+    assert visitor.faults() == []
+    visitor.click("Reschedule", within="dialog")
+    visitor.sees("nightly comes every 6 h")
+    assert broker.call("GET", "/topics/reports/schedules/nightly")["every_ms"] == 21_600_000
+    visitor.click("Delete nightly")
+    visitor.confirm("nightly", "Delete schedule")
+    visitor.sees("nightly comes no more")
+    assert broker.call("GET", "/topics/reports/schedules")["schedules"] == []
+
+
+def test_lanes_tell_their_shares_and_waits_for_a_group(broker, visit):
+    broker.topic("mail")
+    for priority in ("critical", "background"):
+        messages = [{"value": priority, "priority": priority}] * 3
+        broker.call("POST", "/topics/mail/messages", {"messages": messages})
+    broker.poll("mail", "senders", 2)
+    visitor = visit("readonly")
+    visitor.go("lanes/mail")
+    visitor.sees("Lanes of mail for senders", within="main")
+    rows = visitor.page.locator("main tbody tr").all_inner_texts()
+    critical, background = (rows[lane].split("\t") for lane in (0, 4))
+    # Waiting, in flight, its share, its share of the last minute.
+    assert critical[1:5] == ["1", "2", "50 %", "100 %"]
+    assert background[1:5] == ["3", "0", "3 %", "0 %"]
+
+
+def test_a_name_of_commits_is_forgotten(broker, visit):
+    staging = {"sequence": 7, "writer": "driver"}
+    broker.call("POST", "/commits/loader/stagings", staging)
+    visitor = visit()
+    visitor.go("transactions")
+    visitor.click("Forget loader")
+    visitor.confirm("loader", "Forget")
+    visitor.sees("loader is forgotten")
+    visitor.no_longer_sees("loader", within="main table")
+    assert "loader" not in [one["name"] for one in broker.call("GET", "/commits")["commits"]]
+
+
+def test_a_value_is_shown_as_its_schema_has_it(broker, visit):
+    broker.topic("typed")
+    schema = '{"type": "record", "name": "Sum", "fields": [{"name": "cents", "type": "long"}]}'
+    made = broker.call("POST", "/subjects/typed-value/versions", {"schema": schema})
+    # Zigzag of 2**53 + 1, which a script's numbers cannot hold.
+    written = bytes([0, 0, 0, 0, made["id"], 0x82, *[0x80] * 6, 0x20])
+    value = {"base64": base64.b64encode(written).decode()}
+    broker.call("POST", "/topics/typed/messages", {"messages": [{"value": value}]})
+    visitor = visit("consumer")
+    visitor.go("messages/typed")
+    visitor.click("Open offset 0")
+    visitor.click("Schema", within="dialog")
+    visitor.sees('"cents": 9007199254740993', within="dialog pre")
+    assert visitor.faults() == []

@@ -36,12 +36,15 @@ def test_no_payload_runs_or_hangs_the_page(hostile, visit):
         page.locator("dialog h3").first.wait_for()
         for kind in page.locator("dialog .tabs button").all():
             kind.click()
+            visitor.settle()
             shown = page.locator("dialog pre").inner_text()
             assert 0 < len(shown) < 100_000, name
         visitor.click("Close", within="dialog")
         page.locator("dialog").wait_for(state="detached")
     assert page.evaluate("window.isRun") is None
     assert page.locator("main img, main script, dialog img").count() == 0
+    # What names a schema that there is not is asked for, and the browser notes the 404.
+    visitor.problems[:] = [one for one in visitor.problems if "/schemas/decode" not in one]
 
 
 def test_markup_is_shown_as_the_text_that_it_is(hostile, visit):

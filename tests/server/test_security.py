@@ -53,6 +53,7 @@ BODIES = {
     "/stagings/{staging}/ack": {"receipt_handle": "orders:0:0:1:1.1"},
     "/stagings/{staging}/nack": {"receipt_handle": "orders:0:0:1:1.1"},
     "/stagings/{staging}/reject": {"receipt_handle": "orders:0:0:1:1.1"},
+    "/priority/stats": "topic=orders",
     "/traces": "topic=orders",
     "/traces/search": "topic=orders",
     "/traces/{trace_id}": "topic=orders",

@@ -205,6 +205,26 @@ class DescribeSchema(_Within[SchemaDescription], frozen=True, kw_only=True):
     serialized: bool = False
 
 
+class DecodedContent(msgspec.Struct, frozen=True):
+    """A key or a value as JSON text, and the schema that it was written with."""
+
+    schema_id: int
+    language: str
+    json: str
+
+
+class DecodeContent(_Within[DecodedContent], frozen=True, kw_only=True):
+    """A key or a value that begins with the id or the guid of its schema, as JSON.
+
+    NotFound: there is no such schema. Refused: the content names none, or does not fit it.
+    """
+
+    action: ClassVar[Action] = Action.SEE_SCHEMAS
+    is_query: ClassVar[bool] = True
+    is_long: ClassVar[bool] = True
+    content: bytes
+
+
 class ListUses(_Within[list[tuple[str, int]]], frozen=True, kw_only=True):
     """Which versions of which subjects have a schema. NotFound."""
 

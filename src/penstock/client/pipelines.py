@@ -38,6 +38,7 @@ class Pipeline(msgspec.Struct, frozen=True):
     error: str
     reported_at: str
     seconds_ago: float
+    committed_at: str | None = None
 
 
 def report_pipeline(client: "Client", name: str, said: PipelineReport) -> Pipeline:

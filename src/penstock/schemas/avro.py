@@ -15,6 +15,7 @@ from ..errors import InvalidSchema
 from ..model import Buffer
 from .avro_data import AvroWalk
 from .avro_types import PRIMITIVES, Field, Type
+from .avro_values import read_value
 from .checking import Fault, Faults, PairCheck, read_json
 
 _PROMOTIONS: Mapping[str, frozenset[str]] = {
@@ -49,6 +50,9 @@ class AvroSchema:
 
     def fault_in(self, payload: Buffer) -> Fault | None:
         return self._walk.fault(payload)
+
+    def document_of(self, payload: Buffer) -> Any:
+        return read_value(self.root, bytes(payload), 0)[0]
 
     def faults_reading(self, writer: "AvroSchema") -> Faults:
         """Why this schema cannot read what was written with the other one."""

@@ -77,7 +77,7 @@ def _step_of(kind: Type, known: dict[int, Step]) -> Step:
     return _PRIMITIVES[kind.kind]
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
+def read_number(data: bytes, at: int) -> tuple[int, int]:
     """A number, and where it ends."""
     byte = data[at]
     if byte < 0x80:
@@ -105,14 +105,14 @@ def _boolean(data: bytes, at: int, _bounds: _Bounds) -> int:
 
 
 def _int(data: bytes, at: int, _bounds: _Bounds) -> int:
-    number, at = _number(data, at)
+    number, at = read_number(data, at)
     if not -_INT <= number < _INT:
         raise _Misfit("an int has 32 bits")
     return at
 
 
 def _long(data: bytes, at: int, _bounds: _Bounds) -> int:
-    return _number(data, at)[1]
+    return read_number(data, at)[1]
 
 
 def _bytes_of(size: int, data: bytes, at: int, _bounds: _Bounds) -> int:
@@ -122,12 +122,12 @@ def _bytes_of(size: int, data: bytes, at: int, _bounds: _Bounds) -> int:
 
 
 def _bytes(data: bytes, at: int, bounds: _Bounds) -> int:
-    size, at = _number(data, at)
+    size, at = read_number(data, at)
     return _bytes_of(size, data, at, bounds)
 
 
 def _text(data: bytes, at: int, bounds: _Bounds) -> int:
-    size, at = _number(data, at)
+    size, at = read_number(data, at)
     end = _bytes_of(size, data, at, bounds)
     try:
         data[at:end].decode()
@@ -149,14 +149,14 @@ _PRIMITIVES: dict[str, Step] = {
 
 
 def _enum(count: int, data: bytes, at: int, _bounds: _Bounds) -> int:
-    number, at = _number(data, at)
+    number, at = read_number(data, at)
     if not 0 <= number < count:
         raise _Misfit(f"{number} is none of the {count} symbols")
     return at
 
 
 def _union(branches: list[Step], data: bytes, at: int, bounds: _Bounds) -> int:
-    number, at = _number(data, at)
+    number, at = read_number(data, at)
     if not 0 <= number < len(branches):
         raise _Misfit(f"{number} is none of the {len(branches)} branches")
     return branches[number](data, at, bounds)
@@ -187,19 +187,19 @@ def _ended(name: str) -> _Misfit:
 
 def _blocks(step: Step, is_map: bool, data: bytes, at: int, bounds: _Bounds) -> int:
     first = 0
-    count, at = _number(data, at)
+    count, at = read_number(data, at)
     while count:
         if count < 0:
             # The block says how many bytes it has, for readers that skip it.
             count = -count
-            _, at = _number(data, at)
+            _, at = read_number(data, at)
         bounds.items -= count
         if bounds.items < 0:
             raise _Misfit("it has more items than bytes")
         for index in range(first, first + count):
             name = str(index)
             if is_map:
-                start = _number(data, at)[1]
+                start = read_number(data, at)[1]
                 at = _text(data, at, bounds)
                 name = data[start:at].decode()
             try:
@@ -210,5 +210,5 @@ def _blocks(step: Step, is_map: bool, data: bytes, at: int, bounds: _Bounds) -> 
             except IndexError:
                 raise _ended(name) from None
         first += count
-        count, at = _number(data, at)
+        count, at = read_number(data, at)
     return at

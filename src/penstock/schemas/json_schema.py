@@ -76,6 +76,9 @@ class JsonSchema:
             return "", str(error)
         return None if fault is None else (_pointer(fault.instance_path), fault.message)
 
+    def document_of(self, payload: Buffer) -> Any:
+        return msgspec.Raw(bytes(payload))
+
     def faults_reading(self, writer: "JsonSchema") -> Faults:
         """Why this schema may refuse a document that the other one, which is older, takes."""
         if json_text(self.root.node) == json_text(writer.root.node) and self._refers_as(writer):

@@ -1,7 +1,7 @@
 """The languages that schemas are written in, by the names that Confluent's clients have for them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..errors import InvalidSchema
 from ..model import Buffer
@@ -31,6 +31,10 @@ class Schema(Protocol):
 
     def fault_in(self, payload: Buffer) -> Fault | None:
         """Where bytes are no document of this schema, and why; None if they are one."""
+        ...
+
+    def document_of(self, payload: Buffer) -> Any:
+        """Bytes in which there is no fault, as what `msgspec.json` can write."""
         ...
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import InvalidSchema
 from ..model import Buffer
 from .checking import Fault, Faults, PairCheck, require_size
-from .protobuf_data import message_fault
+from .protobuf_data import document_of, message_fault
 
 # Numbers of types in a FieldDescriptorProto.
 _FLOATING = {1: "double", 2: "float"}
@@ -66,6 +66,9 @@ class ProtobufSchema:
 
     def fault_in(self, payload: Buffer) -> Fault | None:
         return message_fault(payload, self.file, self._pool)
+
+    def document_of(self, payload: Buffer) -> Any:
+        return document_of(payload, self.file, self._pool)
 
     @property
     def serialized(self) -> str:

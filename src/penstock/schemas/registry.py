@@ -171,6 +171,10 @@ class Registry:
             raise NotFound("schema", guid[:60])
         return self.schemas[found]
 
+    def schema_named(self, named: int | bytes) -> SchemaStored:
+        """A schema by what contents begin with: its id, or its guid in bytes. NotFound."""
+        return self.schema(named) if isinstance(named, int) else self.schema_of_guid(named.hex())
+
     def versions_of(self, schema_id: int, *, deleted: bool = False) -> list[Version]:
         """Which versions of which subjects have a schema."""
         schema = self.schema(schema_id)

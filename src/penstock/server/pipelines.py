@@ -26,6 +26,8 @@ class Reported(msgspec.Struct):
     wall_ns: int
     at_s: float
     expect_s: float
+    # When the first report came that had as many commits.
+    committed_ns: int | None = None
 
     def is_lost(self, now_s: float) -> bool:
         return self.said.state in _ALIVE and now_s - self.at_s > self.expect_s
@@ -44,6 +46,7 @@ class Reported(msgspec.Struct):
             error=said.error,
             reported_at=time_text(self.wall_ns),
             seconds_ago=round(now_s - self.at_s, 3),
+            committed_at=None if self.committed_ns is None else time_text(self.committed_ns),
         )
 
 
@@ -55,10 +58,15 @@ class Pipelines:
         self._by_name: dict[str, Reported] = {}
 
     def report(self, name: str, said: PipelineIn, wall_ns: int, expect_s: float) -> Reported:
-        self._by_name.pop(name, None)
+        before = self._by_name.pop(name, None)
+        committed_ns = wall_ns if said.commits else None
+        if before is not None and before.said.commits == said.commits:
+            committed_ns = before.committed_ns
         if len(self._by_name) >= PIPELINES_MAX:
             del self._by_name[next(iter(self._by_name))]
-        found = self._by_name[name] = Reported(name, said, wall_ns, self.now(), expect_s)
+        found = self._by_name[name] = Reported(
+            name, said, wall_ns, self.now(), expect_s, committed_ns
+        )
         return found
 
     def find(self, name: str) -> Reported | None:

@@ -12,20 +12,23 @@ from .messages import Strict
 
 
 class LanesQuery(Strict):
-    """Of this group; otherwise of the one that is furthest behind, topic by topic."""
+    """Of this group, otherwise of the one that is furthest behind, topic by topic; of all topics, or of this one."""
 
     group: str | None = None
+    topic: str | None = None
 
 
 class LanesOut(msgspec.Struct):
     """By topic and partition five values each, the most urgent first; `totals` by priority.
 
     Rates are messages a second over about the last minute; `enqueue_rate` is the partition's, all else the group's.
-    `last_served` is null in a lane of which nothing was handed out since the start.
+    `last_served` is null in a lane of which nothing was handed out since the start. `shares` are percent of what is
+    handed out while messages wait in every lane.
     """
 
     topics: dict[str, Any]
     totals: dict[str, dict[str, int]]
+    shares: dict[str, int]
 
 
 def lanes_out(group: str, parts: Sequence[PartitionLanes]) -> dict[str, Any]:

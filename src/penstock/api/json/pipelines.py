@@ -38,7 +38,10 @@ class PipelineIn(Strict):
 
 
 class PipelineOut(msgspec.Struct, kw_only=True):
-    """The last report. `state` is `lost` if the next one should have been here."""
+    """The last report. `state` is `lost` if the next one should have been here.
+
+    `committed_at`: when the report came that told of its last commit; null before the first.
+    """
 
     name: str
     kind: str
@@ -51,6 +54,7 @@ class PipelineOut(msgspec.Struct, kw_only=True):
     error: str
     reported_at: str
     seconds_ago: float
+    committed_at: str | None
 
 
 class PipelinesOut(msgspec.Struct):

@@ -3,10 +3,14 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ...api.command import Command
 from ...api.schemas import (
     GLOBAL,
     CheckCompatibility,
+    DecodeContent,
+    DecodedContent,
     DeleteSubject,
     DeleteVersion,
     DescribeCompatibility,
@@ -28,7 +32,8 @@ from ...api.schemas import (
     SetMode,
     VersionDescription,
 )
-from ...errors import NotFound
+from ...codec.schema_id import behind_schema_id, has_schema_id, schema_id_of
+from ...errors import NotFound, Refused
 from ...schemas import SchemaStored, Version
 from ...schemas.protobuf import ProtobufSchema
 from ...schemas.registry import guid_of
@@ -88,6 +93,25 @@ def describe_schema(node: "Node", command: DescribeSchema, _now: Now) -> SchemaD
     found = registry.schema_of_guid(guid) if guid else registry.schema(number)
     _require_within(node, found.schema_id, command.within)
     return _schema(node, found, is_serialized=command.serialized)
+
+
+def decode_content(node: "Node", command: DecodeContent, _now: Now) -> DecodedContent:
+    content, registry = command.content, node.schemas
+    named = schema_id_of(content) if has_schema_id(content) else None
+    if named is None:
+        raise Refused("the content does not begin with the id or the guid of a schema")
+    found = registry.schema_named(named)
+    _require_within(node, found.schema_id, command.within)
+    schema, payload = registry.read(found.schema_id), behind_schema_id(content)
+    fault = schema.fault_in(payload)
+    if fault is not None:
+        path, reason = fault
+        raise Refused(
+            f"the content does not fit schema {found.schema_id}: {path or '/'}: {reason[:300]}",
+            schema_id=found.schema_id,
+        )
+    document = msgspec.json.encode(schema.document_of(payload)).decode()
+    return DecodedContent(found.schema_id, found.language, document)
 
 
 def list_uses(node: "Node", command: ListUses, _now: Now) -> list[tuple[str, int]]:
@@ -184,6 +208,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     ListVersions: list_versions,
     DescribeVersion: describe_version,
     DescribeSchema: describe_schema,
+    DecodeContent: decode_content,
     ListUses: list_uses,
     ListReferring: list_referring,
     DeleteVersion: delete_version,

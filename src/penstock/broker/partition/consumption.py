@@ -37,6 +37,7 @@ from .rows import MIXED, Rows, by_priority, rows_of
 _LOOK_AHEAD = 10_000
 # 366 days: longer than any schedule, and far from where times overflow.
 _DELAY_MS_MAX = 366 * 24 * 3600 * 1000
+_MS = 1_000_000
 _NONE = BitMap64()
 _ALL_FIT = Undeliverable(_NONE, _NONE)
 
@@ -365,28 +366,103 @@ def release(partition: Partition, delivery: Delivery, member: str, now: Now) -> 
 def poll_all(
     places: Iterable[tuple[Partition, Delivery]], wanted: Wanted, now: Now
 ) -> LeasedMessages:
-    """Lease messages of several partitions to a member.
+    """Lease messages of several partitions to a member: by priority over all of them, where any has lanes.
 
     A partition that cannot be read, or has no room for the record of a lease, does not keep the others from being
     served. Its error is raised if none of them had anything.
     """
-    found = LeasedMessages()
-    trouble: PenstockError | None = None
-    for partition, delivery in places:
+    asked = _Asked([*places], wanted, now)
+    if len(asked.places) > 1 and wanted.priority is None and any(map(_has_lanes, asked.places)):
+        asked.poll_by_lanes()
+    asked.poll_in_turn()
+    return asked.reply()
+
+
+def _has_lanes(place: tuple[Partition, Delivery]) -> bool:
+    partition, delivery = place
+    return not delivery.is_strict and (bool(delivery.ahead) or not partition.machine.lanes.is_flat)
+
+
+class _Asked:
+    """A poll of several partitions: what was found so far, and what is still wanted."""
+
+    def __init__(self, places: list[tuple[Partition, Delivery]], wanted: Wanted, now: Now) -> None:
+        self.places, self._wanted, self._now = places, wanted, now
+        self._left: Wanted | None = wanted
+        self._found = LeasedMessages()
+        self._trouble: PenstockError | None = None
+
+    def reply(self) -> LeasedMessages:
+        if self._trouble is not None and not self._found:
+            raise self._trouble
+        return self._found
+
+    def poll_in_turn(self) -> None:
+        """Take what is still wanted from one partition after the other."""
+        for place in self.places:
+            if self._left is None:
+                return
+            self._take(place, self._left)
+
+    def poll_by_lanes(self) -> None:
+        """Take the share of each lane over all partitions, the most urgent lane first.
+
+        The turns are those of the group on the first of its partitions, whichever of them this poll begins with. What
+        could not be handed out after all (its time is over, or it is damaged) is made up for in turn.
+        """
+        places = [place for place in self.places if self._is_settled(place)]
+        waiting = [0] * len(Priority)
+        for partition, delivery in places:
+            by_priority, end = partition.machine.lanes, partition.messages.end_offset
+            for lane in Priority:
+                waiting[lane] += by_priority.count(lane, delivery, end)
+        if not places or any(delivery.is_strict for _, delivery in places):
+            return
+        keeper, first = min(places, key=lambda place: (place[0].topic, place[0].number))
+        turns, limit = first.hints.turns.copy(), self._wanted.limit
+        starvation_ns = keeper.rules.starvation_ms * _MS
+        shares = turns.share(waiting, limit, self._now.monotonic_ns, starvation_ns)
+        for lane, count in zip(Priority, shares, strict=True):
+            self._take_of_lane(places, lane, count)
+        first.hints.turns = turns
+        if len(self._found) >= sum(waiting):
+            self._left = None
+
+    def _take_of_lane(
+        self, places: list[tuple[Partition, Delivery]], lane: Priority, count: int
+    ) -> None:
+        """Take the share of a lane, beginning with the partition of which it was served longest ago."""
+        for place in sorted(places, key=lambda one: _last_served(one[1], lane)) if count else ():
+            if self._left is None or count <= 0:
+                return
+            count -= self._take(place, self._left._replace(limit=count, priority=lane))
+
+    def _is_settled(self, place: tuple[Partition, Delivery]) -> bool:
+        """Bring a place up to date, so that what came back counts as waiting; False if it cannot be."""
         try:
-            some = poll(partition, delivery, wanted, now)
+            settle(*place, self._now)
         except (Damaged, Unavailable) as error:
-            trouble = trouble or error
-            continue
-        if some:
-            found += some
-            rest = wanted.after(some)
-            if rest is None:
-                break
-            wanted = rest
-    if trouble is not None and not found:
-        raise trouble
-    return found
+            self._trouble = self._trouble or error
+            return False
+        return True
+
+    def _take(self, place: tuple[Partition, Delivery], wanted: Wanted) -> int:
+        """Lease messages of one place. Returns how many."""
+        try:
+            some = poll(*place, wanted, self._now)
+        except (Damaged, Unavailable) as error:
+            self._trouble = self._trouble or error
+            return 0
+        if some and self._left is not None:
+            self._found += some
+            self._left = self._left.after(some)
+        return len(some)
+
+
+def _last_served(delivery: Delivery, lane: Priority) -> tuple[int, int]:
+    """When a lane of a partition was last served, and how often: at one time those come first that were served less."""
+    average = delivery.hints.averages[lane]
+    return -1 if average.served_at_ns is None else average.served_at_ns, average.served
 
 
 def _skip(partition: Partition, delivery: Delivery, damage: DamagedBatch, now: Now) -> None:

@@ -10,6 +10,7 @@ import { Group } from "./screens/group.js";
 import { Groups } from "./screens/groups.js";
 import { InFlight } from "./screens/in_flight.js";
 import { Keys } from "./screens/keys.js";
+import { Lanes } from "./screens/lanes.js";
 import { Messages } from "./screens/messages.js";
 import { Overview } from "./screens/overview.js";
 import { Pipelines } from "./screens/pipelines.js";
@@ -28,6 +29,7 @@ const SCREENS = [
   { word: "in-flight", title: "In flight", all: InFlight, one: InFlight, may: () => may("see groups") },
   { word: "dead-letters", title: "Dead letters", all: DeadLetters, one: DeadLetters, may: () => may("see dead letters") },
   { word: "delayed", title: "Delayed", all: Delayed, one: Delayed, may: () => may("see delayed messages") },
+  { word: "lanes", title: "Lanes", all: Lanes, one: Lanes, may: () => may("see stats") },
   { word: "transactions", title: "Transactions", all: Transactions, may: () => may("see transactions") && reachesAll() },
   { word: "schemas", title: "Schemas", all: Schemas, one: Schemas, may: () => may("see schemas") },
   { word: "pipelines", title: "Pipelines", all: Pipelines, may: () => may("see pipelines") },

@@ -1,12 +1,17 @@
 // Keys, values and headers: bytes that a stranger sent. They become text nodes, never markup, and only their
 // beginning is laid out, so that neither their content nor their size can do the page any harm.
-import { html, useMemo, useState } from "./html.js";
+import { post } from "./api.js";
+import { html, useEffect, useMemo, useState } from "./html.js";
+import { may } from "./session.js";
 import { bytes as sizeText } from "./format.js";
 
 const SHOWN_CHARACTERS = 16_384;
 const SHOWN_BYTES = 4096;
 const JSON_CHARACTERS_MAX = 1 << 20;
+const JSON_DEPTH_MAX = 100;
 const PREVIEW_CHARACTERS = 160;
+// Confluent's wire format: a zero byte and the id of a schema in four, or a byte of value one and its guid in sixteen.
+const SCHEMA_HEAD_BYTES = { 0: 5, 1: 17 };
 
 const isBase64 = (content) => content !== null && typeof content === "object";
 
@@ -45,26 +50,75 @@ function hexOf(content) {
   return { text: lines.join("\n"), isCut: found.length > SHOWN_BYTES };
 }
 
-function jsonOf(content) {
-  if (typeof content !== "string" || content.length > JSON_CHARACTERS_MAX) return null;
+/**
+ * JSON on many lines, or null if it is none. Numbers stay as they were written: JSON.parse would round large ones. Only
+ * as much is laid out as can be shown.
+ */
+export function prettyJson(text) {
+  if (typeof text !== "string" || text.length > JSON_CHARACTERS_MAX) return null;
   try {
-    return JSON.stringify(JSON.parse(content), null, 2);
+    JSON.parse(text);
   } catch {
     return null;
   }
+  let found = "";
+  let depth = 0;
+  let before = "";
+  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g)) {
+    const isEnd = token === "}" || token === "]";
+    depth -= isEnd ? 1 : 0;
+    const isNewLine = isEnd ? before !== "{" && before !== "[" : before === "{" || before === "[" || before === ",";
+    found += `${isNewLine ? `\n${"  ".repeat(depth)}` : ""}${token}${token === ":" ? " " : ""}`;
+    depth += token === "{" || token === "[" ? 1 : 0;
+    if (depth > JSON_DEPTH_MAX) return null;
+    if (found.length > SHOWN_CHARACTERS) return found;
+    before = token;
+  }
+  return found;
 }
 
 const cut = (text) => ({ text: text.slice(0, SHOWN_CHARACTERS), isCut: text.length > SHOWN_CHARACTERS });
 
-/** A value as JSON, text or hex; what it is not cannot be chosen. */
-export function Payload({ content, label }) {
-  const json = useMemo(() => jsonOf(content), [content]);
+/** The bytes of a key or value with what a header says of its schema before them; null if they name no schema. */
+function withSchema(content, headers, label) {
+  if (content === null || content === undefined || !may("see schemas")) return null;
+  const header = headers.find(([name]) => name === `__${label}_schema_id`);
+  const found = new Uint8Array([...(header ? bytesOf(header[1]) : []), ...bytesOf(content)]);
+  return found.length >= (SCHEMA_HEAD_BYTES[found[0]] ?? Infinity) ? found : null;
+}
+
+const base64Of = (found) => btoa(Array.from(found, (one) => String.fromCharCode(one)).join(""));
+
+/** What the registry makes of a content that names its schema. */
+function Decoded({ found, label }) {
+  const [state, setState] = useState({});
+  useEffect(() => {
+    let isShown = true;
+    const keep = (next) => isShown && setState(next);
+    post("/schemas/decode", { content: { base64: base64Of(found) } }).then((decoded) => keep({ decoded }), (error) => keep({ error }));
+    return () => {
+      isShown = false;
+    };
+  }, [found]);
+  const { decoded, error } = state;
+  if (error) return html`<pre class="payload" tabindex="0" role="region" aria-label=${label}>${error.message}</pre>`;
+  if (!decoded) return html`<pre class="payload" role="status">Loading…</pre>`;
+  const { text, isCut } = cut(prettyJson(decoded.json) ?? decoded.json);
+  return html`<p class="hint">Schema ${decoded.schemaId}, ${decoded.schemaType}${isCut ? ", only its beginning is shown" : ""}</p>
+    <pre class="payload" tabindex="0" role="region" aria-label=${label}>${text}</pre>`;
+}
+
+/** A value as JSON, text, hex, or what its schema makes of it; what it is not cannot be chosen. */
+export function Payload({ content, label, headers = [] }) {
+  const json = useMemo(() => prettyJson(content), [content]);
+  const named = useMemo(() => (sizeOf(content) < JSON_CHARACTERS_MAX ? withSchema(content, headers, label) : null), [content]);
   const isText = typeof content === "string";
   const usual = json !== null ? "JSON" : isText ? "Text" : "Hex";
   const [chosen, choose] = useState(null);
-  const kinds = [...(json !== null ? ["JSON"] : []), ...(isText ? ["Text"] : []), "Hex"];
+  const kinds = [...(json !== null ? ["JSON"] : []), ...(isText ? ["Text"] : []), "Hex", ...(named ? ["Schema"] : [])];
   const kind = kinds.includes(chosen) ? chosen : usual;
   const shown = useMemo(() => {
+    if (kind === "Schema") return { text: "", isCut: false };
     if (kind === "Hex") return hexOf(content);
     return cut(kind === "JSON" ? json : content);
   }, [content, kind]);
@@ -79,7 +133,9 @@ export function Payload({ content, label }) {
       </span>
       <span class="hint">${sizeText(sizeOf(content))}${shown.isCut ? ", only its beginning is shown" : ""}</span>
     </div>
-    <pre class=${`payload ${kind === "Hex" ? "hex" : ""}`} tabindex="0" role="region" aria-label=${label}>${shown.text || "(empty)"}</pre>`;
+    ${kind === "Schema"
+      ? html`<${Decoded} found=${named} label=${label} />`
+      : html`<pre class=${`payload ${kind === "Hex" ? "hex" : ""}`} tabindex="0" role="region" aria-label=${label}>${shown.text || "(empty)"}</pre>`}`;
 }
 
 export function Headers({ headers }) {

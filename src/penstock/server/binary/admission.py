@@ -20,7 +20,7 @@ from ...api.members import JoinGroup, PollMember
 from ...api.principals import Principal
 from ...api.publish import Publish, PublishEach, PublishValues, Schedule, ScheduleValues
 from ...api.queries import HoldFiles, QueryStart
-from ...api.schemas import DescribeSchema, ListSubjects, ListUses
+from ...api.schemas import DecodeContent, DescribeSchema, ListSubjects, ListUses
 from ...api.topics import (
     CreateTopic,
     ListTopics,
@@ -56,7 +56,16 @@ def admitted(
     return _scoped(command, principal.prefixes) if principal.prefixes else command
 
 
-_WITHIN = (DescribeKey, ListKeys, RevokeKey, RotateKey, DescribeSchema, ListSubjects, ListUses)
+_WITHIN = (
+    DescribeKey,
+    ListKeys,
+    RevokeKey,
+    RotateKey,
+    DescribeSchema,
+    ListSubjects,
+    ListUses,
+    DecodeContent,
+)
 
 
 def _scoped(command: Command[Any], prefixes: tuple[str, ...]) -> Command[Any]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ... import errors
+from ...api.json.messages import Content, Strict
 from ...api.principals import Action
 from ...api.schemas import GLOBAL
 from ...errors import NotFound, PenstockError, Refused
@@ -42,6 +43,20 @@ class Unprocessable(Refused):
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.number = number
+
+
+class DecodeIn(Strict):
+    """A key or a value as a producer of Confluent's wrote it: it begins with the id or the guid of its schema."""
+
+    content: Content
+
+
+class DecodedOut(msgspec.Struct, rename="camel"):
+    """The content as JSON text, so that no reader rounds its numbers, and the schema that it was written with."""
+
+    schema_id: int
+    schema_type: str
+    json: str
 
 
 class SchemaReference(msgspec.Struct):

@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 
 from ... import errors
+from ...api.json.messages import bytes_of
 from ...api.principals import Action
 from ...api.schemas import (
     LATEST,
     CheckCompatibility,
+    DecodeContent,
     DeleteSubject,
     DeleteVersion,
     DescribeRegistry,
@@ -36,6 +38,8 @@ from .schema_shapes import (
     VERSION_MAX,
     CheckQuery,
     CompatibleOut,
+    DecodedOut,
+    DecodeIn,
     DeletedQuery,
     DeleteQuery,
     FindQuery,
@@ -58,6 +62,7 @@ from .schema_shapes import (
 _TYPES = ("JSON", "PROTOBUF", "AVRO")
 _INVALID_VERSION = 42202
 _SCHEMA = msgspec.json.Decoder(SchemaIn)
+_DECODE = msgspec.json.Decoder(DecodeIn)
 _SERIALIZED = "serialized"
 
 
@@ -216,6 +221,12 @@ async def _found_schema(request: Request) -> SchemaDescription:
 
 async def describe_schema(request: Request) -> Answer:
     return answer(request, SchemaOut(**_schema_fields(await _found_schema(request))))
+
+
+async def decode(request: Request) -> Answer:
+    content = bytes_of(request.json(_DECODE).content) or b""
+    found = await request.execute(DecodeContent(within=request.principal.prefixes, content=content))
+    return answer(request, DecodedOut(found.schema_id, found.language, found.json))
 
 
 async def schema_text(request: Request) -> Answer:
@@ -400,6 +411,15 @@ ROUTES = (
         "Versions of subjects that have a schema",
         query=DeletedQuery,
         other_answers=_LIST,
+        errors=(NotFound,),
+    ),
+    route(
+        "POST",
+        "/schemas/decode",
+        decode,
+        "A key or a value as JSON, by the schema that it names",
+        body=DecodeIn,
+        answer=DecodedOut,
         errors=(NotFound,),
     ),
     route(

@@ -1,33 +1,43 @@
 // Dead letters: by reason and error; the first few go back, and then the rest; edited, or discarded.
-import { get, getAll, post, route } from "../api.js";
+import { get, post, route } from "../api.js";
 import { count, plural } from "../format.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
 import { ConfirmName, Dialog, Empty, Field, FormDialog, Heading, Loaded, Notice, Panel, Table, Tag, tell, Time } from "../parts.js";
 import { Diff } from "../diff.js";
-import { Headers, Payload, Preview, preview } from "../payload.js";
+import { Headers, Payload, Preview, preview, prettyJson } from "../payload.js";
 import { may } from "../session.js";
 import { TopicChoice, useTopics } from "./messages.js";
 import { isDeadLetterTopic } from "./topics.js";
 
 const FIRST = 5;
+// Each one's journey is asked for every two seconds.
+const OUTCOMES_MAX = 20;
 // To count dead letters the broker reads them all, so they are not counted as often as other figures are asked for.
 const COUNT_EVERY_MS = 30_000;
 const placesOf = (letters) => letters.map(({ partition, offset }) => ({ partition, offset }));
 const whichOf = (filter) => (Object.keys(filter).length ? { filter } : { all: true });
 
-/** What became of messages that went back, asked for while the dialog is open. */
+/** What a journey says of the group that failed before: done, a dead letter again, or on its way. */
+function Outcome({ status, target }) {
+  if (status === "completed") return html`<${Tag} kind="good">done<//>`;
+  if (status === "failed") return html`<${Tag} kind="bad">a dead letter again<//>`;
+  return html`<${Tag} kind="warning">back with the ${target}, ${status.replaceAll("_", " ")}<//>`;
+}
+
+/** What became of messages that went back, from their journeys, asked for while the dialog is open. */
 function Outcomes({ topic, letters, target }) {
-  const live = useLive(async (signal) => {
-    const again = await getAll(route`/topics/${topic}/dlq`, "dead_letters", {}, signal, 1000);
-    const isBack = (one) => again.some((later) => later.originalTopic === one.originalTopic && preview(later.originalValue) === preview(one.originalValue) && later.dlqTimestamp > one.dlqTimestamp);
-    return letters.map((one) => ({ ...one, isBack: isBack(one) }));
-  }, [topic, letters.length], 2000);
+  const shown = letters.slice(0, OUTCOMES_MAX);
+  const live = useLive((signal) => Promise.all(shown.map(async (one) => {
+    const found = await get(route`/topics/${`${topic}.dlq`}/partitions/${one.partition}/messages/${one.offset}/journey`, {}, signal);
+    return { ...one, status: found.groups.find((group) => group.group === one.group)?.status ?? found.status };
+  })), [topic, letters.length], 2000);
   return html`<${Loaded} live=${live}>${(rows) => html`<${Table} title="What became of them" rows=${rows} columns=${[
     { title: "Was at", cell: (one) => `${one.originalTopic}/${one.originalPartition}/${one.originalOffset}` },
     { title: "Value", cell: (one) => html`<${Preview} content=${one.originalValue} />` },
-    { title: "Now", cell: (one) => (one.isBack ? html`<${Tag} kind="bad">a dead letter again<//>` : html`<${Tag} kind="good">back with the ${target}<//>`) },
-  ]} />`}<//>`;
+    { title: "Now", cell: (one) => html`<${Outcome} status=${one.status} target=${target} />` },
+  ]} />
+    ${letters.length > shown.length && html`<p class="hint">Of the first ${shown.length}.</p>`}`}<//>`;
 }
 
 /** The first few go back, their outcomes are shown, and then the rest is asked for. */
@@ -64,19 +74,47 @@ function Redrive({ topic, filter, matching, onClose, onDone }) {
         ${left === 0 && html`<p>There are no others.</p>`}`}<//>`;
 }
 
+/** A message as lines of text, JSON laid out, so that a change of one field is one changed line. */
+const linesOf = ({ key, headers, value }) => [`key: ${key}`, ...headers.split("\n").filter(Boolean).map((line) => `header ${line}`), "", prettyJson(value) ?? value].join("\n");
+
+/** Headers as they are edited, one to a line. */
+const headerLines = (headers) => headers.map(([name, value]) => `${name}: ${typeof value === "string" ? value : preview(value)}`).join("\n");
+/** Whether a header is the same when it is written as a line and read again. */
+const isLine = ([name, value]) => typeof value === "string" && !/[\r\n]/.test(name + value) && !name.includes(":") && name !== "" && name === name.trim() && value === value.trim();
+
+function headersOf(lines) {
+  return lines.split("\n").filter((line) => line.trim()).map((line) => {
+    const at = line.indexOf(":");
+    if (at < 1) throw new Error(`A header is a name, a colon and a value, not “${line}”.`);
+    return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+  });
+}
+
 function Edit({ topic, letter, onClose, onDone }) {
-  const before = typeof letter.originalValue === "string" ? letter.originalValue : "";
-  const [value, setValue] = useState(before);
+  const isText = (content) => content === null || typeof content === "string";
+  // Bytes that are no text cannot be edited here, and stay as they are.
+  const canKey = isText(letter.originalKey);
+  const canHeaders = letter.headers.every(isLine);
+  const before = { key: canKey ? (letter.originalKey ?? "") : preview(letter.originalKey), headers: headerLines(letter.headers), value: letter.originalValue };
+  const [edited, setEdited] = useState(before);
+  const change = (name) => (event) => setEdited({ ...edited, [name]: event.target.value });
+  const changed = Object.keys(before).filter((name) => edited[name] !== before[name]);
   const send = async () => {
-    const body = { filter: { offsets: placesOf([letter]) }, target: "topic", set: { value } };
+    const set = {};
+    if (changed.includes("value")) set.value = edited.value;
+    if (changed.includes("key")) set.key = edited.key === "" ? null : edited.key;
+    if (changed.includes("headers")) set.headers = headersOf(edited.headers);
+    const body = { filter: { offsets: placesOf([letter]) }, target: "topic", set };
     const done = await post(route`/topics/${topic}/dlq/redrive`, body);
     if (done.failed.length) throw new Error(done.failed[0].reason);
     tell("The edited message went back to the topic.");
     onDone();
   };
-  return html`<${FormDialog} title="Edit and send back" isWide=${true} action="Send back to the topic" isReady=${value !== before} onSend=${send} onClose=${onClose}>
-    <${Field} label="Value"><textarea value=${value} onInput=${(event) => setValue(event.target.value)}></textarea><//>
-    <h3>What changes</h3><${Diff} before=${before} after=${value} /><//>`;
+  return html`<${FormDialog} title="Edit and send back" isWide=${true} action="Send back to the topic" isReady=${changed.length > 0} onSend=${send} onClose=${onClose}>
+    <${Field} label="Key"><input name="key" autocomplete="off" disabled=${!canKey} value=${edited.key} onInput=${change("key")} /><//>
+    <${Field} label="Headers" hint="One to a line: name: value"><textarea name="headers" class="mono short" disabled=${!canHeaders} value=${edited.headers} onInput=${change("headers")}></textarea><//>
+    <${Field} label="Value"><textarea name="value" value=${edited.value} onInput=${change("value")}></textarea><//>
+    <h3>What changes</h3>${changed.length ? html`<${Diff} before=${linesOf(before)} after=${linesOf(edited)} />` : html`<p class="hint">Nothing yet.</p>`}<//>`;
 }
 
 function Letter({ letter, onClose, onEdit }) {
@@ -91,7 +129,7 @@ function Letter({ letter, onClose, onEdit }) {
         <dt>Died</dt><dd><${Time} at=${letter.dlqTimestamp} /></dd>
         <dt>Key</dt><dd class="mono">${preview(letter.originalKey)}</dd>
       </dl>
-      <h3>Value</h3><${Payload} content=${letter.originalValue} label="value" />
+      <h3>Value</h3><${Payload} content=${letter.originalValue} label="value" headers=${letter.headers} />
       <h3>Headers</h3><${Headers} headers=${letter.headers} />
       ${may("redrive dead letters") && isText && html`<div class="row"><button class="main" onClick=${onEdit}>Edit and send back</button></div>`}
     </div><//>`;

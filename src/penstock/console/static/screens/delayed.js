@@ -1,12 +1,13 @@
-// Delayed messages by due time: cancelled, or moved to another time.
+// Delayed messages by due time or key: cancelled, or moved to another time; and schedules, whose messages come again.
 import { call, get, route } from "../api.js";
 import { count, moment, plural, span } from "../format.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
-import { ConfirmName, Empty, Field, FormDialog, Heading, Loaded, Notice, Panel, Table, Tag, tell, Time } from "../parts.js";
+import { ConfirmName, Empty, Field, Filter, FormDialog, Heading, Loaded, Notice, Panel, Table, Tag, tell, Time } from "../parts.js";
 import { Preview, preview } from "../payload.js";
 import { may } from "../session.js";
 import { TopicChoice, useTopics } from "./messages.js";
+import { Schedules } from "./schedules.js";
 
 const pathOf = (one) => route`/topics/${one.topic}/delayed/${one.partition}/${one.offset}`;
 
@@ -24,8 +25,9 @@ function Move({ message, onClose, onDone }) {
 
 function List({ topic }) {
   const [open, setOpen] = useState(null);
+  const [key, setKey] = useState("");
   const live = useLive(async (signal) => {
-    const [page, stats] = await Promise.all([get(route`/topics/${topic}/delayed`, { limit: 100 }, signal), may("see stats") ? get("/delay/stats", {}, signal) : null]);
+    const [page, stats] = await Promise.all([get(route`/topics/${topic}/delayed`, { limit: 1000 }, signal), may("see stats") ? get("/delay/stats", {}, signal) : null]);
     return { ...page, pending: stats?.by_topic[topic]?.pending };
   }, [topic], 3000);
   const close = () => setOpen(null);
@@ -44,8 +46,9 @@ function List({ topic }) {
     <button class="small danger" aria-label=${`Cancel ${nameOf(one)}`} onClick=${() => setOpen({ cancel: one })}>Cancel</button></div>`;
   return html`<${Loaded} live=${live}>${({ messages, unreadable, pending, cursor }) => html`
     ${unreadable > 0 && html`<${Notice} kind="bad">${plural(unreadable, "message")} cannot be read: the disk has damaged them.<//>`}
-    <${Panel} isFlush=${true} title=${pending === undefined ? "The next to come" : `${plural(pending, "message")} waiting, the next to come first`}>
-      <${Table} title="Delayed messages" rows=${messages} columns=${[
+    <${Panel} isFlush=${true} title=${pending === undefined ? "The next to come" : `${plural(pending, "message")} waiting, the next to come first`}
+        actions=${html`<${Filter} label="Filter by business key" value=${key} onChange=${setKey} />`}>
+      <${Table} title="Delayed messages" rows=${messages.filter((one) => !key || (one.delay_key !== null && preview(one.delay_key).includes(key)))} columns=${[
         { title: "Due", kind: "tight", cell: (one) => html`<${Time} at=${one.deliver_at} />` },
         { title: "In", kind: "number", cell: (one) => span(Math.max(0, one.time_remaining / 1000)) },
         { title: "Place", kind: "tight", cell: (one) => `${one.partition}/${count(one.offset)}` },
@@ -53,7 +56,7 @@ function List({ topic }) {
         { title: "Value", cell: (one) => (one.damage ? html`<${Tag} kind="bad">${one.damage}<//>` : html`<${Preview} content=${one.value} />`) },
         ...(may("cancel or reschedule delayed messages") ? [{ title: "Change", cell: actions }] : []),
       ]} empty=${html`<${Empty} title="No message waits for its time" text="Publish with a delay or a moment, and it comes then." command=${`penstock produce ${topic} reminder --delay 2h`} />`} />
-      ${cursor && html`<p class="more">The first 100 are shown.</p>`}<//>
+      ${cursor && html`<p class="more">These are the next 1,000.</p>`}<//>
     ${open?.move && html`<${Move} message=${open.move} onClose=${close} onDone=${done} />`}
     ${open?.cancel && html`<${ConfirmName} title="Cancel a delayed message" name=${nameOf(open.cancel)} action="Cancel the message" onSend=${cancel} onClose=${close}>
       It will not come. Its value: <code>${preview(open.cancel.value)}</code><//>`}`}<//>`;
@@ -62,9 +65,9 @@ function List({ topic }) {
 export function Delayed({ name }) {
   const topics = useTopics();
   return html`
-    <${Heading} title=${name ? `Delayed messages of ${name}` : "Delayed messages"} lead="They are stored already, and no reader sees them before their time." />
+    <${Heading} title=${name ? `Delayed messages of ${name}` : "Delayed messages"} lead="They are stored already, and no reader sees them before their time. Schedules publish theirs when they are due." />
     <${Loaded} live=${topics}>${(names) => (names.length || name
       ? html`<div class="row end"><${TopicChoice} word="delayed" name=${name} topics=${names} /></div>`
       : html`<${Panel}><${Empty} title="No topics yet" command="penstock topic create orders" /><//>`)}<//>
-    ${name && html`<${List} key=${name} topic=${name} />`}`;
+    ${name && html`<${List} key=${name} topic=${name} />${may("see schedules") && html`<${Schedules} key=${name} topic=${name} />`}`}`;
 }

@@ -4,7 +4,7 @@ import { Curve } from "../curve.js";
 import { count, moment, plural, span } from "../format.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
-import { ConfirmName, Empty, Field, FormDialog, Heading, Loaded, Notice, Panel, Table, Tag, tell } from "../parts.js";
+import { ConfirmName, Empty, Field, FormDialog, Heading, Loaded, Notice, Panel, Table, Tag, tell, Time } from "../parts.js";
 import { may } from "../session.js";
 import { topicLink } from "./topics.js";
 
@@ -13,10 +13,13 @@ function Members({ members, modes }) {
   return html`<${Panel} title="Members" isFlush=${true}><${Table} title="Members" rows=${members} columns=${[
     { title: "Member", kind: "name", cell: (one) => one.member_id },
     { title: "Client", cell: (one) => one.client_id },
+    { title: "Host", cell: (one) => one.host },
+    { title: "Last poll", kind: "tight", cell: (one) => html`<${Time} at=${one.last_poll} />` },
+    { title: "State", cell: (one) => (one.in_flight ? html`<${Tag} kind="good">busy<//>` : html`<${Tag}>idle<//>`) },
     { title: "In flight", kind: "number", cell: (one) => count(one.in_flight) },
     { title: "Partitions", cell: (one) => one.assigned_partitions.join(", ") || "any (shared)" },
     { title: "To release", cell: (one) => one.partitions_to_revoke.join(", ") },
-  ]} empty=${html`<${Empty} title=${isShared ? "No member holds a message now" : "No member now"} text=${isShared ? "Of a shared group those are known that hold messages." : "Its progress is kept until one comes."} />`} /><//>`;
+  ]} empty=${html`<${Empty} title="No member now" text=${isShared ? "Of a shared group those are known that hold messages, or asked for some in the last minutes." : "Its progress is kept until one comes."} />`} /><//>`;
 }
 
 function Lag({ partitions }) {

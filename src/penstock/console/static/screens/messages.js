@@ -57,7 +57,7 @@ function MessageDialog({ topic, partition, message, onClose }) {
         ${message.expires_at && html`<dt>Expires</dt><dd><${Time} at=${message.expires_at} /></dd>`}
         ${message.idempotency_key !== null && html`<dt>Idempotency key</dt><dd class="mono">${preview(message.idempotency_key)}</dd>`}
       </dl>
-      <h3>Value</h3><${Payload} content=${message.value} label="value" />
+      <h3>Value</h3><${Payload} content=${message.value} label="value" headers=${message.headers} />
       <h3>Headers</h3><${Headers} headers=${message.headers} />
       ${message.dead_letter && html`<h3>Why it died</h3><dl class="facts">${Object.entries(message.dead_letter).map(([name, value]) => html`<dt>${name}</dt><dd>${String(value)}</dd>`)}</dl>`}
       <h3>Journey</h3>

@@ -3,7 +3,7 @@ import { getAll } from "../api.js";
 import { count, span } from "../format.js";
 import { html, useRef } from "../html.js";
 import { useLive } from "../live.js";
-import { Empty, Heading, Loaded, Panel, Table, Tag } from "../parts.js";
+import { Empty, Heading, Loaded, Panel, Table, Tag, Time } from "../parts.js";
 import { topicLink } from "./topics.js";
 
 const KINDS = { running: "good", waiting: "good", starting: "warning", lost: "bad", failed: "bad" };
@@ -32,6 +32,7 @@ export function Pipelines() {
       { title: "Messages", kind: "number", cell: (one) => count(one.messages) },
       { title: "Per second", kind: "number", cell: (one) => (one.rate === null ? "–" : count(one.rate)) },
       { title: "Commits", kind: "number", cell: (one) => count(one.commits) },
+      { title: "Last commit", kind: "tight", cell: (one) => html`<${Time} at=${one.committed_at} />` },
       { title: "Lag", kind: "number", cell: (one) => count(one.lag) },
       { title: "Reported", kind: "number", cell: (one) => `${span(one.seconds_ago)} ago` },
       { title: "Error", cell: (one) => one.error },

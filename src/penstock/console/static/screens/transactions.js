@@ -5,6 +5,7 @@ import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
 import { ConfirmName, Empty, Heading, Loaded, Panel, Table, Tag, tell } from "../parts.js";
 import { may } from "../session.js";
+import { Commits } from "./commits.js";
 
 const KINDS = { committed: "good", aborted: "plain", open: "warning" };
 const isOpen = (one) => one.open_ms !== null;
@@ -31,7 +32,7 @@ export function Transactions() {
     <${Heading} title="Transactions" lead="What a transaction stages is seen by no reader before its commit." />
     <${Loaded} live=${live}>${({ transactions, stats }) => html`
       <p class="lead">${plural(stats.staged_messages, "message")} staged, ${bytes(stats.staged_bytes)}${stats.oldest_open_ms === null ? "" : `; the oldest is open for ${span(stats.oldest_open_ms / 1000)}`}.</p>
-      <${Panel} isFlush=${true}><${Table} title="Transactions" rows=${transactions} columns=${[
+      <${Panel} title="Transactions of producers" isFlush=${true}><${Table} title="Transactions" rows=${transactions} columns=${[
         { title: "Producer", kind: "name", cell: (one) => one.transactional_id || String(one.producer_id) },
         { title: "Transaction", cell: (one) => html`<code>${one.transaction_id}</code>` },
         { title: "State", cell: (one) => html`<${Tag} kind=${KINDS[one.state.toLowerCase()] ?? "plain"}>${one.state}<//>` },
@@ -42,6 +43,7 @@ export function Transactions() {
           ? [{ title: "Change", cell: (one) => isOpen(one) && html`<button class="small danger" aria-label=${`Abort ${one.transaction_id}`} onClick=${() => setAborting(one)}>Abort</button>` }]
           : []),
       ]} empty=${html`<${Empty} title="No transactions yet" text="A producer with a transactional id stores messages of many topics together, or none of them." command="penstock transactions list" />`} /><//>`}<//>
+    <${Commits} />
     ${aborting && html`<${ConfirmName} title="Abort a transaction" name=${aborting.transactional_id || aborting.transaction_id} action="Abort" onSend=${abort} onClose=${() => setAborting(null)}>
       Its producer is told with its next request; nothing that it staged is ever seen.<//>`}`;
 }
