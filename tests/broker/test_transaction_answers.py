@@ -155,6 +155,22 @@ def test_what_a_member_had_that_went_away_is_ready_when_the_transaction_aborts(w
     assert (again.value, again.attempts) == (b"a", 2)
 
 
+def test_what_a_member_had_that_went_away_is_a_dead_letter_if_it_was_its_last_attempt(
+    world,
+) -> None:
+    world.configure(max_retries=0)
+    consumer = Consumer(world)
+    (first,) = world.poll(1, member="gone")
+    consumer.ack(first)
+    world.release("gone")
+    consumer.end(is_commit=False)
+    world.settle()
+    assert values(world.poll(member="other")) == [b"b", b"c"]
+    assert [one.message.value for one in world.letters()] == [b"a"]
+    world.kill()
+    assert (world.lag()[0].lag, world.lag()[0].in_flight) == (2, 2)
+
+
 def test_nack_and_reject_inside_happen_with_the_commit(world) -> None:
     consumer = Consumer(world)
     first, second, third = world.poll(3)

@@ -16,7 +16,11 @@ from penstock.broker.partition.machine import PartitionMachine
 from penstock.broker.partition.outbox import Decision
 from penstock.broker.partition.partition import Partition
 from penstock.broker.transactions import Transactions
+from penstock.delivery import Delivery, claims
+from penstock.delivery.leases import Leases
+from penstock.delivery.records import ClaimsEnded
 from penstock.sim.parameters import draw_parameters
+from penstock.sim.transaction_book import TransactionFate
 from penstock.sim.violation import Checker, Violation
 from penstock.sim.world import World
 from penstock.transactions import coordinator as coordinator_machine
@@ -56,6 +60,34 @@ def test_every_transaction_is_whole_or_absent_whatever_goes_wrong(
     assert committed > aborted > 0
 
 
+def consuming(seed: int) -> World:
+    """Producers that consume, and writers of named commits whose tasks do."""
+    parameters = replace(
+        draw_parameters(seed),
+        transaction_producers=2,
+        commit_writers=2,
+        file_losses_per_start=0,
+        has_transaction_inputs=True,
+    )
+    return World(seed, parameters=parameters)
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_every_input_is_acked_with_its_outputs_whatever_goes_wrong(
+    shard: int, effort: Effort
+) -> None:
+    acked = 0
+    for seed in range(shard, effort(check=2, test=8, torture=2000), SHARDS):
+        one = consuming(seed)
+        one.run(SECONDS)
+        acked += sum(
+            len(done.inputs)
+            for done in one.books.transactions.transactions
+            if done.fate is TransactionFate.COMMITTED
+        )
+    assert acked > 0
+
+
 @dataclass(frozen=True, slots=True)
 class Bug:
     """`checkers` may find it, whichever comes first, and one of them has to within `seeds`."""
@@ -63,6 +95,7 @@ class Bug:
     plant: Callable[[Patch], None]
     checkers: frozenset[Checker]
     seeds: int
+    make: Callable[[int], World]
 
     @property
     def name(self) -> str:
@@ -74,9 +107,11 @@ BUGS: list[Bug] = []
 SEEDS_MAX = 100
 
 
-def bug(seeds: int, *checkers: Checker) -> Callable[[Callable[[Patch], None]], None]:
+def bug(
+    seeds: int, *checkers: Checker, make: Callable[[int], World] = world
+) -> Callable[[Callable[[Patch], None]], None]:
     def add(plant: Callable[[Patch], None]) -> None:
-        BUGS.append(Bug(plant, frozenset(checkers), seeds))
+        BUGS.append(Bug(plant, frozenset(checkers), seeds, make))
 
     return add
 
@@ -209,10 +244,48 @@ def what_a_crash_kept_of_a_staging_is_dropped_though_its_transaction_is_open(pat
     patch.setattr(Transactions, "resume", resume)
 
 
-def found_in(seeds: int) -> Violation | None:
+@bug(4, Checker.TRANSACTION, make=consuming)
+def outputs_are_published_and_their_inputs_given_back(patch: Patch) -> None:
+    original = claims.end
+
+    def end(*arguments: Any, is_commit: bool, **options: Any) -> Any:
+        return original(*arguments, is_commit=False, **options)
+
+    patch.setattr(claims, "end", end)
+
+
+@bug(4, Checker.TRANSACTION, Checker.LEASE_EXCLUSIVE, make=consuming)
+def inputs_of_what_was_aborted_are_acked(patch: Patch) -> None:
+    original = claims.end
+
+    def end(*arguments: Any, is_commit: bool, **options: Any) -> Any:
+        return original(*arguments, is_commit=True, **options)
+
+    patch.setattr(claims, "end", end)
+
+
+@bug(8, Checker.LEASE_EXCLUSIVE, Checker.TRANSACTION, make=consuming)
+def an_attempt_that_is_dropped_gives_back_what_another_has(patch: Patch) -> None:
+    patch.setattr(Leases, "_claimed_by_others", lambda *_: BitMap64())
+
+
+@bug(8, Checker.LEASE_EXCLUSIVE, Checker.TRANSACTION, Checker.ATTEMPTS, make=consuming)
+def a_member_that_leaves_takes_along_what_its_transaction_has(patch: Patch) -> None:
+    def disown(delivery: Delivery, member: str) -> Any:
+        held = [
+            key
+            for key, some in delivery.leases.claims.items()
+            if any(one.member == member for one in some)
+        ]
+        return tuple(ClaimsEnded(delivery.group, *key, False) for key in held)
+
+    patch.setattr(claims, "disown", disown)
+
+
+def found_in(make: Callable[[int], World], seeds: int) -> Violation | None:
     for seed in range(seeds):
         try:
-            world(seed).run(SECONDS)
+            make(seed).run(SECONDS)
         except Violation as violation:
             return violation
     return None
@@ -227,6 +300,6 @@ def tiered(planted: Bug) -> Any:
 @pytest.mark.parametrize("planted", [tiered(one) for one in BUGS])
 def test_a_planted_bug_is_found(planted: Bug, monkeypatch: Patch) -> None:
     planted.plant(monkeypatch)
-    violation = found_in(planted.seeds)
+    violation = found_in(planted.make, planted.seeds)
     assert violation is not None, f"not found in {planted.seeds} seeds"
     assert violation.checker in planted.checkers, violation

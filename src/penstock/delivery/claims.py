@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 from ..kernel import Outcome
 from .commands import (
+    MEMBER_GONE,
     Answer,
     AnswerResult,
     FailureRules,
@@ -23,7 +24,7 @@ from .commands import (
 )
 from .leases import Claim, TransactionId
 from .machine import Delivery
-from .offsets import runs_of
+from .offsets import each_offset, runs_of
 from .records import (
     Acked,
     Buried,
@@ -36,6 +37,7 @@ from .records import (
     DeliveryRecord,
     Disowned,
 )
+from .retry import is_last
 
 
 def claim(
@@ -94,10 +96,20 @@ def claim_below(
 
 
 def end(
-    delivery: Delivery, transaction: TransactionId, failing: FailureRules, *, is_commit: bool
+    delivery: Delivery,
+    transaction: TransactionId,
+    failing: FailureRules,
+    *,
+    is_commit: bool,
+    aborted: Collection[TransactionId] = (),
 ) -> Records:
-    """Carry out the answers of a transaction that was committed, or give back what it had claimed."""
+    """Carry out the answers of a transaction that was committed, or give back what it had claimed.
+
+    `aborted` are transactions that end in the same batch of records, before this one.
+    """
     records: list[DeliveryRecord] = [ClaimsEnded(delivery.group, *transaction, is_commit)]
+    if not is_commit:
+        records.extend(_given_up(delivery, transaction, failing, aborted))
     if is_commit:
         for one in delivery.leases.claims.get(transaction, ()):
             answered = _answered(delivery, one, failing)
@@ -107,6 +119,37 @@ def end(
         committed = delivery.commits.get(transaction)
         if committed is not None:
             records.extend(_moved(delivery, committed))
+    return tuple(records)
+
+
+def _given_up(
+    delivery: Delivery,
+    transaction: TransactionId,
+    failing: FailureRules,
+    aborted: Collection[TransactionId],
+) -> Records:
+    """Dead letters: messages of a member that went away, which have no attempt left and come back to no other one."""
+    claims = delivery.leases.claims
+    elsewhere = BitMap64()
+    for key, some in claims.items():
+        if key != transaction and key not in aborted:
+            for one in some:
+                elsewhere |= one.offsets
+    records: list[DeliveryRecord] = []
+    for one in claims.get(transaction, ()):
+        if not one.is_disowned:
+            continue
+        lost = BitMap64(
+            offset
+            for offset in each_offset(one.offsets - elsewhere)
+            if is_last(delivery.attempts_of(offset), failing.config)
+        )
+        reason, cause = DeadReason.MAX_RETRIES_EXCEEDED, Cause.MEMBER_GONE
+        records.extend(
+            bury(delivery, lost, failing, LeaseEnd(one.number, reason, MEMBER_GONE, cause))
+        )
+        letters = len(lost) if failing.config.dlq_enabled else 0
+        failing = replace(failing, next_sequence=failing.next_sequence + letters)
     return tuple(records)
 
 

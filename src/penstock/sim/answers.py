@@ -48,7 +48,11 @@ def expected_answers(
             stale.add(offset)
         elif entry.status is MessageStatus.ACKED:
             acked.add(offset)
-        elif entry.status is not MessageStatus.LEASED or event.time.true_ns >= entry.latest_ns:
+        elif (
+            entry.claims
+            or entry.status is not MessageStatus.LEASED
+            or event.time.true_ns >= entry.latest_ns
+        ):
             stale.add(offset)
         elif event.time.true_ns < entry.until_ns and (barrier is None or offset < barrier):
             # In strict order an expired lease takes the messages behind it back as well.

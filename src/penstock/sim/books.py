@@ -10,7 +10,7 @@ from ..broker.node import Node
 from ..broker.partition import Partition
 from ..broker.partition.records import Forwarded
 from ..delivery.offsets import offsets_of
-from ..delivery.records import Buried, Leased
+from ..delivery.records import Buried, ClaimsEnded, Leased
 from ..model import Message, TopicPartition
 from ..schedules import is_schedule
 from ..transactions.commit_records import NamedStagingsDecided
@@ -23,7 +23,7 @@ from .group_book import MessageStatus
 from .journey_book import compare_journeys
 from .partition_book import PartitionBook, StoredMessage
 from .schedule_book import check_occurrence
-from .transaction_book import TransactionBook
+from .transaction_book import INPUT_GROUP, InputPlace, TransactionBook
 from .violation import Checker, Violation
 
 
@@ -67,7 +67,9 @@ class Books:
         self.by_source: dict[int, PartitionBook] = {}
         self.sightings = Sightings()
         self.receipts = Receipts()
-        self.transactions = TransactionBook(lambda value: self.sightings.offsets.get(value, []))
+        self.transactions = TransactionBook(
+            lambda value: self.sightings.offsets.get(value, []), self._input
+        )
         self.notice, self.is_disk_honest = notice, is_disk_honest
         # A disk that lied may have lost a letter and kept the record that it arrived.
         self.is_forgiving = False
@@ -75,6 +77,19 @@ class Books:
         self.wall_ns = 0
         # Of its own: which journeys are looked at changes nothing of the run.
         self._entropy = Random(1)  # noqa: S311  # A simulation has to be repeatable.
+
+    def _input(self, place: InputPlace) -> tuple[bool, bool]:
+        """Whether the group of transactions has finished a message, and whether one of them has acked it."""
+        book = self.by_partition[place[0]]
+        group = next((one for one in book.groups.values() if one.name == INPUT_GROUP), None)
+        if group is None:
+            return False, False
+        entry = group.entry(place[1])
+        is_acked = entry.status is MessageStatus.ACKED and entry.answered_by is not None
+        return group.is_finished(place[1]), is_acked
+
+    def _durable_to(self, source: int) -> int:
+        return self.by_source[source].durable_to
 
     def follow(self, node: Node, event: Event) -> None:
         """Read what is new in every log, and compare the node with the books."""
@@ -148,6 +163,10 @@ class Books:
                         self.notice("done")
                     case TransactionDecided() | NamedStagingsDecided():
                         self.notice("intent")
+                    case ClaimsEnded() if record.is_commit:
+                        key = (record.producer_id, record.number)
+                        self.transactions.require_decided(book.name, key, self._durable_to)
+                        self.notice("forwarded")
                     case Leased():
                         # After a crash another message may stand at the offset of one that was not durable.
                         is_durable = offsets_of(record.runs).max() < messages.durable_end
@@ -177,8 +196,7 @@ class Books:
             return
         value = stored.message.value or b""
         if stored.transaction is not None:
-            durable_to = lambda source: self.by_source[source].durable_to  # noqa: E731  # A way in, not a function.
-            self.transactions.published(book.name, stored.transaction, value, durable_to)
+            self.transactions.published(book.name, stored.transaction, value, self._durable_to)
             self.notice("forwarded")
             if before := self.sightings.add(value, name_of(partition), offset):
                 story = f"{book.name}: {value!r} is published twice, first at {before}"

@@ -4,13 +4,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..api.commits import CommitStagings, NamedCommit, OpenStaging, StageNamed, StagingRef
+from ..api.commits import (
+    CommitStagings,
+    NamedCommit,
+    OpenStaging,
+    StageNamed,
+    StageNamedAnswers,
+    StagingRef,
+)
 from ..api.transactions import Placed
 from ..errors import CommitInProgress, NotFound, SequenceCommitted, StagingMismatch, Unavailable
 from ..model import Message
 from .client import WorldView
 from .driver import PendingReply, SimDriver
 from .transaction_book import SimTransaction, TransactionFate
+from .transaction_inputs import InputTaker, TransactionInputs
 from .transaction_producers import StagedBatch, hold_staged
 from .violation import Checker, Violation
 
@@ -27,10 +35,13 @@ class CommitAttempt:
     batches: list[StagedBatch] = field(default_factory=list)
     # The life of the node in which it was opened last.
     opened_in: int = -1
+    # What it has consumed; other attempts may have the same messages.
+    inputs: TransactionInputs | None = None
 
     @property
     def is_staged(self) -> bool:
         is_full = len(self.batches) == self.batches_wanted
+        is_full &= self.inputs is None or self.inputs.is_answered
         return is_full and all(one.is_answered for one in self.batches)
 
     @property
@@ -66,12 +77,16 @@ class CommitWriter:
     doubtful: list[SimCommit] = field(default_factory=list)
     last: SimCommit | None = None
     losers: list[CommitAttempt] = field(default_factory=list)
+    # With one its tasks consume, too.
+    taker: InputTaker | None = None
     committed: int = 0
     _made: int = 0
+    # Stagings of a former self may have answered messages, which the next commit gives back.
+    _has_dead: bool = False
 
     @property
     def outstanding(self) -> bool:
-        return bool(self.attempts or self.commit or self.doubtful)
+        return bool(self.attempts or self.commit or self.doubtful or self._has_dead)
 
     def wake(self) -> None:
         world = self.world
@@ -98,12 +113,18 @@ class CommitWriter:
     def _go_on(self, driver: SimDriver) -> None:
         """Open the next staging, send what has no answer, or commit when all is answered."""
         entropy, life = self.world.entropy, self.world.life
+        if self.is_stopping and self.taker is not None:
+            self._commit_nothing(driver)
+            return
         if not self.attempts:
             self.attempts_wanted = entropy.choice((1, 2, 3))
         for one in self.attempts:
             if not one.staging:
                 if one.opened_in != life:
                     self._act(driver, "opens", partial(self._open, driver, one))
+                return
+            if one.inputs is not None and not one.inputs.is_answered:
+                self._consume(driver, one, one.inputs)
                 return
             if not one.is_staged:
                 self._stage_next(driver, one)
@@ -116,11 +137,51 @@ class CommitWriter:
             )
             self.world.books.transactions.begin(attempt.transaction)
             self.attempts.append(attempt)
+            if self.taker is not None:
+                self._take(driver, self.taker, attempt)
             return
-        if entropy.random() < 0.1:
+        if entropy.random() < 0.1 and not self.is_stopping:
             self._die()
             return
         self._choose()
+
+    def _commit_nothing(self, driver: SimDriver) -> None:
+        """Give back what attempts have consumed: what they hold may be why nothing more can be staged."""
+        self._give_up(self.attempts)
+        self.attempts, self._has_dead = [], True
+        if driver.node.commits.is_known(self.name):
+            self.commit = self._new_commit([])
+        else:
+            self._has_dead = False
+
+    def _take(self, driver: SimDriver, taker: InputTaker, attempt: CommitAttempt) -> None:
+        """Messages for a task: those of another attempt, or new ones, or none."""
+        lot = self.world.entropy.random()
+        other = next((one.inputs for one in self.attempts if one.inputs is not None), None)
+        if lot < 0.5 and other is not None:
+            attempt.inputs = TransactionInputs(other.received, other.kind)
+        elif lot < 0.8:
+            attempt.inputs = taker.poll(driver)
+
+    def _consume(
+        self, driver: SimDriver, attempt: CommitAttempt, inputs: TransactionInputs
+    ) -> None:
+        """Send the answers, or see that they came too late: then the attempt is given up."""
+        if inputs.is_refused:
+            self._give_up([attempt])
+            self.attempts.remove(attempt)
+        elif inputs.sent_in != self.world.life or self.world.entropy.random() < 0.3:
+            self._act(driver, "answers", partial(self._answer, driver, attempt, inputs))
+
+    def _answer(self, driver: SimDriver, attempt: CommitAttempt, inputs: TransactionInputs) -> None:
+        assert self.taker is not None
+        self.world.books.transactions.consume(attempt.transaction, inputs.places())
+        command = StageNamedAnswers(attempt.staging, inputs.answers())
+        try:
+            self.taker.stage(driver, command, inputs, driver.node.commits.home(self.name))
+        except NotFound as error:
+            self._require(False, f"a staging is gone: {error}")
+            self._begin_again()
 
     def _open(self, driver: SimDriver, attempt: CommitAttempt) -> None:
         try:
@@ -192,7 +253,7 @@ class CommitWriter:
         """Commit some of the attempts; the others are losers."""
         entropy = self.world.entropy
         count = entropy.randint(1, len(self.attempts))
-        chosen = entropy.sample(self.attempts, count)
+        chosen = _distinct(entropy.sample(self.attempts, count))
         self.losers = [one for one in self.attempts if one not in chosen]
         self.attempts = []
         self.commit = self._new_commit(chosen)
@@ -208,6 +269,8 @@ class CommitWriter:
             for partition, messages in attempt.transaction.messages.items():
                 books.stage(transaction, partition, messages)
             attempt.transaction.messages = {}
+            books.consume(transaction, attempt.transaction.inputs)
+            attempt.transaction.inputs = set()
         return SimCommit(self.sequence, [one.ref for one in chosen], transaction)
 
     def _commit(self, driver: SimDriver, commit: SimCommit) -> None:
@@ -262,6 +325,7 @@ class CommitWriter:
         self._give_up(self.losers)
         self.last, self.commit, self.doubtful = self.commit, None, []
         self.committed += 1
+        self._has_dead = False
         self.sequence += self.world.entropy.choice((1, 1, 1, 4))
 
     def _give_up(self, attempts: list[CommitAttempt]) -> None:
@@ -275,6 +339,7 @@ class CommitWriter:
         self._give_up(self.attempts)
         self._give_up(self.losers)
         self.attempts, self.losers = [], []
+        self._has_dead = True
         if self.commit is not None:
             self.doubtful.append(self.commit)
             self.commit = None
@@ -283,6 +348,7 @@ class CommitWriter:
         """After a disk that lied: nothing is known of what was staged."""
         self.attempts, self.losers, self.doubtful = [], [], []
         self.commit = self.last = None
+        self._has_dead = True
 
     # What must not happen.
 
@@ -321,6 +387,18 @@ class CommitWriter:
     def _require(self, is_so: bool, story: str) -> None:
         if not is_so and not self.world.books.is_forgiving:
             raise Violation(Checker.NAMED_COMMIT, f"{self.name}: {story}")
+
+
+def _distinct(attempts: list[CommitAttempt]) -> list[CommitAttempt]:
+    """Of attempts that have answered the same messages, one."""
+    chosen: list[CommitAttempt] = []
+    seen: set[str] = set()
+    for one in attempts:
+        receipts = set() if one.inputs is None else {each.receipt for each in one.inputs.received}
+        if not receipts & seen:
+            chosen.append(one)
+            seen |= receipts
+    return chosen
 
 
 def _text(attempt: CommitAttempt) -> bytes:

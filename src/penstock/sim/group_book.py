@@ -13,13 +13,17 @@ from pyroaring import BitMap64
 from ..api.groups import Mode
 from ..config import DeliveryConfig
 from ..delivery.commands import EXPIRED_LEASE, MEMBER_GONE
+from ..delivery.leases import TransactionId
 from ..delivery.machine import Delivery
 from ..delivery.offsets import each_offset, offsets_of
 from ..delivery.records import (
     Acked,
     Buried,
+    Claimed,
+    ClaimsEnded,
     Committed,
     DeadReason,
+    Disowned,
     Expired,
     Extended,
     Leased,
@@ -61,6 +65,11 @@ class MessageEntry(NamedTuple):
     until_ns: int = 0
     latest_ns: int = 0
     duration_ms: int = 0
+    # Transactions that have answered it and are not over; while there are any the lease has no end.
+    claims: frozenset[TransactionId] = frozenset()
+    is_disowned: bool = False
+    # The one whose commit has answered it.
+    answered_by: TransactionId | None = None
 
 
 UNTOUCHED = MessageEntry()
@@ -85,7 +94,11 @@ class GroupBook:
 
     def first_late(self, true_ns: int) -> int | None:
         """The offset of the first message whose lease may have ended by now, or None."""
-        late = (one for one in self.leased if self.entries[one].until_ns <= true_ns)
+        late = (
+            one
+            for one in self.leased
+            if self.entries[one].until_ns <= true_ns and not self.entries[one].claims
+        )
         return min(late, default=None)
 
     def is_new(self, offset: int) -> bool:
@@ -197,6 +210,9 @@ class GroupBook:
         if entry.status is not MessageStatus.LEASED or entry.lease != lease:
             story = f"{what} of {offset} under lease {lease}, but it is {entry.status.value} ({entry.lease})"
             raise Violation(Checker.LEASE_EXCLUSIVE, story)
+        if entry.claims:
+            story = f"{what} of {offset}, which belongs to {sorted(entry.claims)}"
+            raise Violation(Checker.LEASE_EXCLUSIVE, story)
         return entry
 
     def _answered(self, offset: int, lease: int, what: str, event: Event) -> MessageEntry:
@@ -205,6 +221,40 @@ class GroupBook:
             story = f"{what} of {offset} was taken after lease {lease} had expired"
             raise Violation(Checker.LEASE_EXCLUSIVE, story)
         return entry
+
+    def claim(self, record: Claimed, event: Event) -> None:
+        key = (record.producer_id, record.number)
+        for offset in each_offset(offsets_of(record.runs)):
+            entry = self.entry(offset)
+            if not entry.claims or entry.lease != record.lease:
+                entry = self._answered(offset, record.lease, "claim", event)
+            self._put(offset, entry._replace(claims=entry.claims | {key}))
+
+    def end_claims(self, record: ClaimsEnded, event: Event) -> None:
+        """A commit answers what it had claimed, and an abort gives it back once no other attempt has it."""
+        key = (record.producer_id, record.number)
+        until_ns = event.time.true_ns
+        for offset in sorted(self.leased):
+            entry = self.entries[offset]
+            if key not in entry.claims:
+                continue
+            over_ns = until_ns + entry.duration_ms * MS
+            free = entry._replace(claims=frozenset(), until_ns=over_ns, latest_ns=over_ns)
+            if record.is_commit:
+                self._put(offset, free._replace(answered_by=key, is_disowned=False))
+            elif entry.claims != {key}:
+                self._put(offset, entry._replace(claims=entry.claims - {key}))
+            elif entry.is_disowned:
+                given_back = MessageEntry(MessageStatus.READY, entry.attempts, is_disowned=True)
+                self._put(offset, given_back)
+            else:
+                self._put(offset, free)
+
+    def disown(self, record: Disowned, _event: Event) -> None:
+        for offset in sorted(self.leased):
+            entry = self.entries[offset]
+            if entry.claims and entry.member == record.member:
+                self._put(offset, entry._replace(is_disowned=True))
 
     def ack(self, record: Acked, event: Event) -> None:
         for offset in each_offset(offsets_of(record.runs)):
@@ -280,6 +330,9 @@ class GroupBook:
         self._raise_floor()
 
     def _given_up(self, offset: int, record: Buried, event: Event) -> MessageEntry:
+        given_back = self.entry(offset)
+        if record.error == MEMBER_GONE and given_back.is_disowned and not given_back.claims:
+            return given_back
         if event.leaving or (self.mode.is_assigned and record.error == MEMBER_GONE):
             entry = self._held(offset, record.lease, "release")
             if self.mode.is_assigned:
@@ -347,6 +400,13 @@ class GroupBook:
         if set(each_offset(delivery.progress.finished)) != finished:
             story = f"{self.name} finished {[*each_offset(delivery.progress.finished)]}, not {sorted(finished)}"
             raise Violation(Checker.COMMIT_SAFE, story)
+        for key, claims in delivery.leases.claims.items():
+            for offset in (one for claim in claims for one in each_offset(claim.offsets)):
+                if key not in self.entry(offset).claims:
+                    story = (
+                        f"{offset} belongs to {key}, and only {self.entry(offset).claims} have it"
+                    )
+                    raise Violation(Checker.LEASE_EXCLUSIVE, story)
         for lease in delivery.leases.by_number.values():
             for offset in each_offset(lease.offsets()):
                 entry = self._held(offset, lease.number, "state")

@@ -48,6 +48,8 @@ class Member:
     # Messages that were answered or whose lease is over: the member answers them again now and then.
     old: list[Received] = field(default_factory=list)
     is_draining: bool = False
+    # It does nothing before it drains.
+    is_idle: bool = False
     received: int = 0
     answered: int = 0
 
@@ -55,7 +57,7 @@ class Member:
         world = self.world
         world.wake_later(250 if self.is_draining else 420, self)
         driver = world.driver
-        if driver is None:
+        if driver is None or (self.is_idle and not self.is_draining):
             return
         if self.is_draining:
             self._poll(driver, 50)
@@ -79,7 +81,7 @@ class Member:
 
     def poll_now(self) -> None:
         """Poll at once, as a waiting consumer does when messages come."""
-        if self.world.driver is not None:
+        if self.world.driver is not None and not self.is_idle:
             self._poll(self.world.driver, 16)
 
     def _poll(self, driver: SimDriver, limit: int) -> None:

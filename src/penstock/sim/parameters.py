@@ -36,6 +36,8 @@ class Parameters:
     administrators: int = 0
     transaction_producers: int = 0
     commit_writers: int = 0
+    # Whether these two consume, too, and answer inside.
+    has_transaction_inputs: bool = False
     schedule_owners: int = 0
     schema_registrants: int = 0
     # Moments that faults are aimed at; all there are if it names none.

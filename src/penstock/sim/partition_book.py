@@ -30,7 +30,10 @@ from ..delivery.records import (
     Absent,
     Acked,
     Buried,
+    Claimed,
+    ClaimsEnded,
     Committed,
+    Disowned,
     Expired,
     Extended,
     Leased,
@@ -392,6 +395,9 @@ def _delay_ids(batch: memoryview, head: Head) -> list[int]:
 
 _APPLY_TO_GROUP: dict[type, Callable[[GroupBook, Any, Event], None]] = {
     Acked: GroupBook.ack,
+    Claimed: GroupBook.claim,
+    ClaimsEnded: GroupBook.end_claims,
+    Disowned: GroupBook.disown,
     Extended: GroupBook.extend,
     Retried: GroupBook.retry,
     Released: GroupBook.release,

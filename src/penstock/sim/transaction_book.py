@@ -4,7 +4,7 @@ The book knows what clients asked for and were told. Where messages are it learn
 decision was durable from the journals of coordinators.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -14,6 +14,9 @@ from ..transactions.commit_records import NamedStagingsDecided
 from ..transactions.records import TransactionDecided
 from ..transactions.stagings import NAMED_NUMBER
 from .violation import Checker, Violation
+
+INPUT_GROUP = "inputs"
+InputPlace = tuple[TopicPartition, int]
 
 
 class TransactionFate(Enum):
@@ -34,16 +37,26 @@ class SimTransaction:
     messages: dict[int, list[Message]] = field(default_factory=dict)
     fate: TransactionFate = TransactionFate.OPEN
     is_commit_asked: bool = False
+    # Messages that it acks.
+    inputs: set[InputPlace] = field(default_factory=set)
 
     def values(self) -> list[bytes]:
         return [one.value or b"" for some in self.messages.values() for one in some]
 
 
 class TransactionBook:
-    """All transactions of a run. `find` gives the places of a value, as the books of partitions have them."""
+    """All transactions of a run. `find` gives the places of a value, as the books of partitions have them.
 
-    def __init__(self, find: Callable[[bytes], list[tuple[TopicPartition, int]]]) -> None:
-        self._find = find
+    `find_input` says of a consumed message whether it is finished, and whether a transaction has acked it.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[bytes], list[tuple[TopicPartition, int]]],
+        find_input: Callable[[InputPlace], tuple[bool, bool]],
+    ) -> None:
+        self._find, self._find_input = find, find_input
+        self.by_input: dict[InputPlace, list[SimTransaction]] = {}
         self.transactions: list[SimTransaction] = []
         self.by_value: dict[bytes, SimTransaction] = {}
         # Where coordinators recorded their decisions: the source's number, and the end of its journal then.
@@ -57,6 +70,12 @@ class TransactionBook:
         transaction.messages.setdefault(partition, []).extend(messages)
         for one in messages:
             self.by_value[one.value or b""] = transaction
+
+    def consume(self, transaction: SimTransaction, places: Iterable[InputPlace]) -> None:
+        """Take note that its producer acks these messages inside."""
+        transaction.inputs.update(places)
+        for one in places:
+            self.by_input.setdefault(one, []).append(transaction)
 
     def decided(
         self, source: int, record: TransactionDecided | NamedStagingsDecided, journal_end: int
@@ -87,9 +106,15 @@ class TransactionBook:
         if transaction.fate is TransactionFate.ABORTED or not transaction.is_commit_asked:
             story = f"{where}: {value!r} of {transaction.name}, which is {transaction.fate.value}"
             raise Violation(Checker.TRANSACTION, story)
+        self.require_decided(where, key, durable_to)
+
+    def require_decided(
+        self, where: str, key: tuple[int, int], durable_to: Callable[[int], int]
+    ) -> None:
+        """Violation: something of a transaction took effect before its decision was durable."""
         source, journal_end = self.decisions.get(key, (-1, 0))
         if source < 0 or durable_to(source) < journal_end:
-            story = f"{where}: {value!r} was published before its decision was durable"
+            story = f"{where}: {key} took effect before its decision was durable"
             raise Violation(Checker.TRANSACTION, story)
 
     def ended(self, transaction: SimTransaction, fate: TransactionFate) -> None:
@@ -119,6 +144,8 @@ class TransactionBook:
         return any(self._find(value) for value in transaction.values())
 
     def _require_whole(self, transaction: SimTransaction) -> None:
+        if transaction.inputs:
+            self._require_inputs(transaction)
         values = transaction.values()
         found = [value for value in values if self._find(value)]
         if transaction.fate is TransactionFate.COMMITTED and len(found) < len(values):
@@ -130,6 +157,22 @@ class TransactionBook:
         if transaction.fate is TransactionFate.UNKNOWN and 0 < len(found) < len(values):
             story = f"{transaction.name}: of {len(values)} messages {len(found)} are there"
             raise Violation(Checker.TRANSACTION, story)
+
+    def _require_inputs(self, transaction: SimTransaction) -> None:
+        """Violation: outputs without the acks of their inputs, acks without outputs, or an input in two outputs."""
+        is_committed = transaction.fate is TransactionFate.COMMITTED
+        for place in transaction.inputs:
+            is_finished, is_acked = self._find_input(place)
+            others = [one for one in self.by_input[place] if one is not transaction]
+            story = f"{transaction.name} is {transaction.fate.value}, and its input {place} is"
+            if is_committed and not is_finished:
+                raise Violation(Checker.TRANSACTION, f"{story} not acked")
+            if is_committed and any(one.fate is TransactionFate.COMMITTED for one in others):
+                raise Violation(Checker.TRANSACTION, f"{story} that of another one, too")
+            if transaction.fate is TransactionFate.ABORTED and is_acked:
+                asked = (one for one in others if one.is_commit_asked)
+                if all(one.fate is TransactionFate.ABORTED for one in asked):
+                    raise Violation(Checker.TRANSACTION, f"{story} acked")
 
     def require_whole(self) -> None:
         """Violation: a transaction that is over is there in part, or should not be there, or is not."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from functools import partial
 
+from ..api.transaction_answers import StageAnswers
 from ..api.transactions import (
     EndTransaction,
     InitProducer,
@@ -23,6 +24,7 @@ from ..model import Message
 from .client import WorldView
 from .driver import PendingReply, SimDriver
 from .transaction_book import SimTransaction, TransactionFate
+from .transaction_inputs import InputTaker, TransactionInputs
 from .violation import Checker, Violation
 
 _TIMEOUTS_MS = (700, 3000, 60_000)
@@ -50,6 +52,8 @@ class OpenTransaction:
     batches_wanted: int = 1
     is_commit: bool = True
     is_ending: bool = False
+    # What it has consumed, if anything; answered before its first batch is sent.
+    inputs: TransactionInputs | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +70,8 @@ class TransactionProducer:
     zombie: OpenTransaction | None = None
     # The transaction before: its commit may come once more, late, from a network that kept it.
     last: OpenTransaction | None = None
+    # With one it consumes, too.
+    taker: InputTaker | None = None
     committed: int = 0
     aborted: int = 0
     _is_asking: int = -1
@@ -136,11 +142,45 @@ class TransactionProducer:
             is_commit=entropy.random() < 0.8,
         )
         self.world.books.transactions.begin(transaction)
-        self._go_on(driver, self.open)
+        if self.taker is not None and entropy.random() < 0.7:
+            self.open.inputs = self.taker.poll(driver)
+        if self.world.driver is driver:
+            self._go_on(driver, self.open)
+
+    def _consume(self, driver: SimDriver, work: OpenTransaction, inputs: TransactionInputs) -> None:
+        """Send the answers, or see that they came too late: then there is nothing to commit."""
+        assert self.taker is not None
+        if inputs.is_refused:
+            if not self.world.books.is_forgiving:
+                self.world.books.transactions.ended(work.transaction, TransactionFate.ABORTED)
+            self.open = None
+        elif inputs.sent_in != self.world.life or self.world.entropy.random() < 0.3:
+            self._act(driver, "answers", partial(self._answer, driver, work, inputs))
+
+    def _answer(self, driver: SimDriver, work: OpenTransaction, inputs: TransactionInputs) -> None:
+        assert self.taker is not None
+        self.world.books.transactions.consume(work.transaction, inputs.places())
+        home = driver.node.transactions.home(work.session.producer_id)
+        try:
+            command = StageAnswers(*work.session, inputs.answers())
+            self.taker.stage(driver, command, inputs, home)
+        except (ProducerFenced, TransactionInProgress) as error:
+            self.world.note(f"ended: {error.code}")
+            self._lost(work)
 
     def _go_on(self, driver: SimDriver, work: OpenTransaction) -> None:
         """Send again what has no answer, or the next batch; or end the transaction when all are answered."""
         entropy, life = self.world.entropy, self.world.life
+        if work.inputs is not None and not work.inputs.is_answered:
+            self._consume(driver, work, work.inputs)
+            return
+        if work.inputs is not None and self.taker is not None and entropy.random() < 0.2:
+            if entropy.random() < 0.5:
+                self.taker.leave(driver)
+            else:
+                haunt = partial(self.taker.haunt, driver, work.inputs.received)
+                self._act(driver, "answers outside", haunt)
+            return
         waiting = [one for one in work.batches if not one.is_answered]
         if waiting:
             if entropy.random() < 0.2 and all(one.sent_in == life for one in waiting):

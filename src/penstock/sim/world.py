@@ -39,6 +39,8 @@ from .schedule import MS, SECOND, Schedule, SimClock
 from .schedule_book import SimZones
 from .schedule_owners import ScheduleOwner
 from .schema_registrants import SchemaRegistrant
+from .transaction_book import INPUT_GROUP
+from .transaction_inputs import equip
 from .transaction_producers import TransactionProducer
 from .violation import Checker, Violation
 
@@ -168,6 +170,10 @@ class World:
         return self._result(seconds)
 
     def _begin(self) -> None:
+        if self.parameters.has_transaction_inputs:
+            equip([*self.transaction_producers, *self.commit_writers], TOPIC, self)
+            lease_ms = self.parameters.config.visibility_timeout_ms
+            self.members.append(Member("m", INPUT_GROUP, TOPIC, self, lease_ms, is_idle=True))
         clients: list[Client] = [
             *self.producers,
             *self.members,

@@ -127,16 +127,19 @@ def record_ends(
     records = [*notes]
     failing = failing_of(partition, now)
     touched: dict[int, Delivery] = {}
+    aborted: set[TransactionKey] = set()
     for key, is_commit in ends:
         staged = machine.stagings.open.get(key, _NOTHING)
         for group in sorted(staged.groups & machine.groups.keys()):
             delivery = touched[group] = machine.groups[group]
             if is_commit:
                 records.extend(_noted(machine, delivery, key))
-            ended = claims.end(delivery, key, failing, is_commit=is_commit)
+            ended = claims.end(delivery, key, failing, is_commit=is_commit, aborted=aborted)
             letters = sum(isinstance(one, Buried) and one.sequence >= 0 for one in ended)
             failing = replace(failing, next_sequence=failing.next_sequence + letters)
             records.extend(ended)
+        if not is_commit:
+            aborted.add(key)
     partition.record(records, now)
     for delivery in touched.values():
         keep_order(partition, delivery, now)
