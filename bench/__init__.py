@@ -39,6 +39,9 @@ BENCHES: Mapping[str, Bench] = MappingProxyType(
         "journeys": Bench("bench.journeys", "what journeys cost, and how soon one is told"),
         "console": Bench("bench.console", "the console in a browser, and what it costs the broker"),
         "schemas": Bench("bench.schemas", "schemas compared, and hostile ones refused"),
+        "pipelines": Bench(
+            "bench.pipelines", "a topic into a lake, and what is done with it, without Spark"
+        ),
         "spark": Bench("bench.spark", "topics read by Spark, as tables and as streams"),
     }
 )

@@ -55,6 +55,7 @@ REMOTE = [
     "commits show n",
     "commits reset n",
     "dlq list t",
+    "dlq history t",
     "dlq show t 0/1",
     "dlq edit t 0/1 --value x",
     "dlq redrive t --all",

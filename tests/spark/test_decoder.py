@@ -110,7 +110,8 @@ from penstock.codec.arrow import decode_arrow
 from penstock.model import Message
 from penstock.spark.columns import DEFAULT_COLUMNS
 from penstock.spark.decoder import Decoder, BatchPart
-from penstock.spark.pipelines.task_files import new_writer
+from penstock.spark.pipelines.store import DirectoryStore
+from penstock.spark.pipelines.task_files import ParquetSink
 from penstock.spark.pipelines.lake import Split
 from penstock.spark.pipelines.rows import SCHEMA, by_time, lake_rows
 from penstock.spark.pipelines.task_runner import binary_column, number_column
@@ -125,12 +126,13 @@ for message in (Message(b"a", timestamp=1), full, traced):
 
 messages = [Message(b"a", timestamp=one, headers=(("h", b"x"),)) for one in (1, 1 << 60)]
 days = encode_messages(messages).to_bytes()
-rows = lake_rows(decode_arrow(days, verify(days)), 3)
+rows = lake_rows(decode_arrow(days, verify(days)), 3, 7)
 rows.validate(full=True)
 with tempfile.TemporaryDirectory() as folder:
-    with new_writer(Path(folder) / "rows.parquet", SCHEMA, "zstd") as writer:
-        for _, part in by_time(rows, Split.DAY):
-            writer.write_batch(part)
+    sink = ParquetSink(DirectoryStore(Path(folder)), "rows.parquet", "", SCHEMA, "zstd")
+    for _, part in by_time(rows, Split.DAY):
+        sink.writer.write_batch(part)
+    assert sink.close().rows == 2
 assert binary_column(b"done").to_pylist() == [b"done"]
 assert number_column(7).to_pylist() == [7]
 sys.exit("pandas" in sys.modules)

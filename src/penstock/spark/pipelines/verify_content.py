@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .lake_log import LogRows, sorted_rows
 from .manifest import LakeFile
@@ -44,8 +43,8 @@ def compare_content(
 
 
 def _between(found: pa.Table, start: int, end: int) -> pa.Table:
-    offsets = found.column("offset")
-    return found.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
+    first, last = np.searchsorted(found.column("offset").to_numpy(), [start, end])
+    return found.slice(int(first), int(last - first))
 
 
 def difference(theirs: pa.Table, ours: pa.Table, now: BrokerPartition) -> str | None:

@@ -1,0 +1,221 @@
+"""Pipelines without Spark: a topic into a lake, and what is done with the lake afterwards, as ratios to the archive.
+
+Broker and pipeline share the machine. The archive counts from an empty lake to its last commit; the other cases work on
+that lake, or on one of many small files. Opening is that of a lake with 10,000 commits, from its last checkpoint.
+"""
+
+import atexit
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from penstock.client import Client
+
+from .measure import FULL, Effort
+from .report import Case, CaseResult, Unit, on_value
+from .server_process import broker
+from .spark_archive import PARTITIONS, VALUE_BYTES, fill
+
+MESSAGES, MESSAGES_QUICK = 2_000_000, 400_000
+TURNS = 3
+COMMITS, COMMITS_QUICK = 10_000, 1_000
+# A merge has small files to do with if commits are as small.
+SMALL_COMMIT_MESSAGES = 40_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """A broker with a topic, and folders that are removed when the process ends."""
+
+    url: str
+    messages: int
+    folder: Path
+
+    def archive(self, name: str, **options: Any) -> Path:
+        """Archive the topic into a new lake. Returns its directory."""
+        from penstock.spark.pipelines.archive import Archive, ArchiveOptions
+        from penstock.spark.pipelines.lake import Lake
+        from penstock.spark.pipelines.remote import Remote
+        from penstock.spark.pipelines.task_runner import LocalTaskRunner
+
+        root = self.folder / name
+        shutil.rmtree(root, ignore_errors=True)
+        with Lake(root) as lake:
+            chosen = ArchiveOptions(topics=("full",), **options)
+            Archive(lake, Remote(self.url), LocalTaskRunner(), chosen).run_once(Event())
+        return root
+
+
+@cache
+def rig(*, is_full: bool) -> Rig:
+    stack = ExitStack()
+    atexit.register(stack.close)
+    server = stack.enter_context(broker())
+    folder = Path(tempfile.mkdtemp(prefix="penstock-bench-pipelines-"))
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    url = f"penstock://127.0.0.1:{server.binary_port}"
+    messages = MESSAGES if is_full else MESSAGES_QUICK
+    with Client(url) as client:
+        fill(client, "full", messages)
+    return Rig(url, messages, folder)
+
+
+def best_s(work: Callable[[], object], turns: int = TURNS) -> float:
+    """Returns the seconds of the best turn."""
+    found = []
+    for _ in range(turns):
+        started = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - started)
+    return min(found)
+
+
+@cache
+def archive_rate(*, is_full: bool) -> float:
+    own = rig(is_full=is_full)
+    return own.messages / best_s(lambda: own.archive("lake"))
+
+
+def measure_archive(effort: Effort) -> CaseResult:
+    is_full = effort is FULL
+    return CaseResult(archive_rate(is_full=is_full), settings=settings_of(rig(is_full=is_full)))
+
+
+def settings_of(own: Rig) -> dict[str, object]:
+    return {"messages": own.messages, "value_bytes": VALUE_BYTES, "partitions": PARTITIONS}
+
+
+def beside_archive(work: Callable[[Rig], float]) -> Callable[[Effort], CaseResult]:
+    """Returns the measure of a case whose baseline is the archive; `work` returns its messages a second."""
+
+    def measure(effort: Effort) -> CaseResult:
+        is_full = effort is FULL
+        before, own = archive_rate(is_full=is_full), rig(is_full=is_full)
+        return CaseResult(work(own), before, settings=settings_of(own))
+
+    return measure
+
+
+def verify_rate(own: Rig, *, is_content_read: bool) -> float:
+    from penstock.spark.pipelines.lake import LakeReader
+    from penstock.spark.pipelines.verify import verify
+
+    def work() -> None:
+        with Client(own.url) as client:
+            report = verify(
+                LakeReader(own.folder / "lake"), client, is_content_read=is_content_read
+            )
+        assert report.is_good, report.problems
+        assert report.compared == (own.messages if is_content_read else 0), "all were compared"
+
+    return own.messages / best_s(work)
+
+
+def compact_rate(own: Rig) -> float:
+    from penstock.spark.pipelines.lake import Lake
+    from penstock.spark.pipelines.merge import compact
+
+    root = own.archive("small", commit_messages_max=SMALL_COMMIT_MESSAGES)
+
+    def work() -> None:
+        with Lake(root) as lake:
+            assert sum(one.rows for one in compact(lake)) == own.messages, "all were merged"
+
+    return own.messages / best_s(work, turns=1)
+
+
+def restore_rate(own: Rig) -> float:
+    from penstock.spark.pipelines.lake import LakeReader
+    from penstock.spark.pipelines.restore import plan_restore, restore
+
+    def work() -> None:
+        files = LakeReader(own.folder / "lake")
+        with Client(own.url) as client:
+            done = restore(client, files, plan_restore(client, files, "full", "restored"))
+        assert done == own.messages, "all were restored"
+
+    return own.messages / best_s(work, turns=1)
+
+
+def measure_open(effort: Effort) -> CaseResult:
+    """Opens a lake of many commits, each with a file and a span, for reading."""
+    from penstock.spark.pipelines.lake import Lake, LakeReader
+    from penstock.spark.pipelines.manifest import LakeFile, Span
+
+    commits = COMMITS if effort is FULL else COMMITS_QUICK
+    folder = Path(tempfile.mkdtemp(prefix="penstock-bench-open-"))
+    try:
+        with Lake(folder) as lake:
+            for number in range(commits):
+                path = f"topic=t/date=2026-01-31/p00000-{number:020d}-{number:08d}.parquet"
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / path).touch()
+                file = LakeFile(
+                    path=path,
+                    staged=f"{number:020d}/a/{number}.parquet",
+                    rows=1,
+                    size=1000,
+                    sha256="0" * 64,
+                    topic="t",
+                    log=1,
+                    first=number,
+                    last=number,
+                    folders={"topic": "t", "date": "2026-01-31"},
+                    ranges={"offset": [number, number]},
+                )
+                (folder / "_penstock/staging" / file.staged).parent.mkdir(parents=True)
+                span = Span(topic="t", partition=0, start=number, end=number + 1, rows=1, log=1)
+                lake.commit([span], [file])
+        value_s = best_s(lambda: LakeReader(folder).state())
+        all_s = best_s(lambda: LakeReader(folder).history(), turns=1)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return CaseResult(value_s * 1000, all_s * 1000, settings={"commits": commits})
+
+
+CASES = (
+    Case(
+        name="archive",
+        unit=Unit.MESSAGES_PER_S,
+        measure=measure_archive,
+        goal=on_value(">=300000"),
+    ),
+    Case(
+        name="verify",
+        unit=Unit.MESSAGES_PER_S,
+        measure=beside_archive(lambda own: verify_rate(own, is_content_read=False)),
+        baseline="archive",
+    ),
+    Case(
+        name="verify_content",
+        unit=Unit.MESSAGES_PER_S,
+        measure=beside_archive(lambda own: verify_rate(own, is_content_read=True)),
+        baseline="archive",
+    ),
+    Case(
+        name="compact",
+        unit=Unit.MESSAGES_PER_S,
+        measure=beside_archive(compact_rate),
+        baseline="archive",
+    ),
+    Case(
+        name="restore",
+        unit=Unit.MESSAGES_PER_S,
+        measure=beside_archive(restore_rate),
+        baseline="archive",
+    ),
+    Case(
+        name="open",
+        unit=Unit.MS,
+        measure=measure_open,
+        baseline="all manifests",
+        goal=on_value("<=2000"),
+    ),
+)
