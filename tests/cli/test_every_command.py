@@ -15,7 +15,7 @@ CLI_PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="u
 # Streams of text by nature, or a server that runs until it is told to stop.
 WITHOUT_JSON = {"serve", "worker", "completion", "config reference", "log repair"}
 # They start Spark before they look for the server; their own tests call them.
-ON_SPARK = {"pipeline", "archive", "load", "sql", "replay", "triage"}
+ON_SPARK = {"pipeline", "archive", "load", "sql", "triage"}
 # One way to call each command that talks to a server.
 REMOTE = [
     "topic list",
@@ -59,6 +59,8 @@ REMOTE = [
     "dlq show t 0/1",
     "dlq edit t 0/1 --value x",
     "dlq redrive t --all",
+    "replay t --to u",
+    "copy t --to u",
     "top --once",
     "trace message t 0/1",
     "trace show 0123456789abcdef0123456789abcdef",

@@ -51,6 +51,12 @@ COMMANDS = {
     "archive": LazyCommand(
         "penstock.cli.archive:archive", "Topics into a lake, exactly once, with proof."
     ),
+    "replay": LazyCommand(
+        "penstock.cli.replay:replay", "A part of a topic into a topic once more, each message once."
+    ),
+    "copy": LazyCommand(
+        "penstock.cli.replay:copy", "A topic into another one, with other partitions; may follow."
+    ),
     "load": LazyCommand("penstock.cli.load:load", "Files into a topic, each row once."),
     "sql": LazyCommand("penstock.cli.sql:sql", "A query over topics and lakes; a table or a plot."),
     "context": LazyCommand("penstock.cli.context:context", "Several servers, by name."),

@@ -13,6 +13,8 @@ from .responses import Answer, json_response, nothing
 from .routing import Route, TopicIn
 
 _REPORT = msgspec.json.Decoder(PipelineIn)
+# The beginning and the end of a pipeline are lines of the audit log.
+_NOTED = frozenset({"starting", "stopped", "failed"})
 
 
 async def report(request: Request) -> Answer:
@@ -26,6 +28,10 @@ async def report(request: Request) -> Answer:
     pipelines = request.app.pipelines
     wall_ns = request.now_ns()
     found = pipelines.report(name, said, wall_ns, expect_ms / 1000)
+    if said.state in _NOTED and (before is None or before.said.state != said.state):
+        topics = ", ".join(said.topics) or "no topic"
+        done = "" if said.state == "starting" else f", {said.messages} messages"
+        request.audit(f"{said.kind} {name} of {topics} into {said.target}: {said.state}{done}")
     return json_response(found.out(pipelines.now()))
 
 

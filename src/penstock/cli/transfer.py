@@ -1,0 +1,310 @@
+"""Messages of a topic into another one, each once, whatever is killed: `penstock replay` and `penstock copy`.
+
+Each partition that is read has a commit name in the broker, and the sequence of its last commit is the offset that
+comes next. So the broker itself knows how far a job is, and a job that was killed goes on there.
+"""
+
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, NamedTuple
+
+from ..api.commits import DescribeCommitName, DropStagings
+from ..client import Client
+from ..client.fetch import LIMIT_MAX_BATCHES, Fetched
+from ..client.pipelines import PipelineReport, report_pipeline
+from ..client.producer_batch import partition_of
+from ..client.replies import REPLY_BYTES_MAX
+from ..client.synchronous.stagings import Staging
+from ..codec import Columns, decode_columns
+from ..errors import NotFound, PenstockError, Refused, SequenceCommitted, UnknownStaging
+from ..model import MessageColumns
+
+DEAD_LETTER_SUFFIX = ".dlq"
+_FETCH_BYTES = 4 << 20
+_REPORT_EVERY_S = 5.0
+# So long a job that follows waits at the end of a partition, before it looks at the next one.
+_WAIT = "250ms"
+
+
+class Range(NamedTuple):
+    """Offsets of a partition. `done` is where the job goes on; `seed` tells the log from that of a topic made again."""
+
+    partition: int
+    start: int
+    end: int
+    done: int
+    seed: int
+
+    @property
+    def left(self) -> int:
+        return max(0, self.end - self.done)
+
+
+class Selection(NamedTuple):
+    """What to read: from and until an offset, a time, or an end; of one partition, or of all."""
+
+    start: int | str = "earliest"
+    until: int | str | None = None
+    partition: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """A job. `priority` is the lane of all messages; None: each has its own, and its time to live."""
+
+    kind: str
+    name: str
+    source: str
+    target: str
+    selection: Selection
+    priority: int | None = None
+    rate: int | None = None
+
+    def commit_name(self, partition: int) -> str:
+        return f"{self.name}.{partition}"
+
+    def check(self, client: Client) -> int:
+        """Returns how many partitions the target has. NotFound, Refused: it cannot go from there to there."""
+        if self.source.endswith(DEAD_LETTER_SUFFIX):
+            raise Refused(f"{self.source} has dead letters: penstock dlq redrive sends them back")
+        client.topic(self.source)
+        partitions = client.topic(self.target).partitions
+        if self.source == self.target and self.selection.until is None:
+            raise Refused("into the same topic it would read what it writes: give an end")
+        return partitions
+
+    def ranges(self, client: Client) -> list[Range]:
+        """Returns what is selected, and how far the job is. NotFound: there is no such partition."""
+        topic, asked = client.topic(self.source), self.selection
+        if asked.partition is not None and not 0 <= asked.partition < topic.partitions:
+            raise NotFound("partition", f"{self.source}/{asked.partition}")
+        numbers = range(topic.partitions) if asked.partition is None else [asked.partition]
+        return [self._range(client, number) for number in numbers]
+
+    def _range(self, client: Client, partition: int) -> Range:
+        first = client.fetch(self.source, partition, limit=1, max_bytes=1)
+
+        def offset_of(place: int | str) -> int:
+            if isinstance(place, int):
+                return min(max(place, first.earliest), first.latest)
+            if place in {"earliest", "latest"}:
+                return first.earliest if place == "earliest" else first.latest
+            found = client.fetch(self.source, partition, from_time=place, limit=1, max_bytes=1)
+            return min(found.offset, first.latest)
+
+        start, until = self.selection.start, self.selection.until
+        begin, end = offset_of(start), offset_of("latest" if until is None else until)
+        position = self.position(client, partition, first.seed)
+        wanted = max(position, start if isinstance(start, int) else 0)
+        if 0 < wanted < first.earliest:
+            raise Refused(
+                f"offsets {wanted} to {first.earliest - 1} of {self.source}/{partition} are gone: "
+                "begin another job behind them, with --from and --name"
+            )
+        return Range(partition, begin, max(begin, end), max(begin, position), first.seed)
+
+    def position(self, client: Client, partition: int, seed: int) -> int:
+        """Returns the offset that comes next, 0 if the job is new. Refused: it was a job of another log."""
+        name = self.commit_name(partition)
+        try:
+            found = client.execute(DescribeCommitName(name))
+        except NotFound:
+            return 0
+        if found.writer is not None and found.writer != writer_of(seed):
+            raise Refused(
+                f"{name} was for a topic {self.source} that is gone: begin another job with --name, or "
+                f"`penstock commits reset {name}`"
+            )
+        return found.sequence or 0
+
+
+def writer_of(seed: int) -> str:
+    return f"log-{seed:x}"
+
+
+class Chunk(NamedTuple):
+    """Messages up to an offset, and the open staging that they go into."""
+
+    end: int
+    columns: list[MessageColumns]
+    staging: Staging
+
+
+class Run:
+    """One run of a job: moves ranges, and counts. `tell` hears of every commit.
+
+    Two runs of a job at once would both publish, because each sees how far the other was. So a run has a staging open
+    all the time that it works on a partition, and one that begins there drops those of other runs: their next commit
+    finds its staging gone, and they end.
+    """
+
+    def __init__(
+        self, client: Client, job: Transfer, partitions: int, tell: Callable[["Run"], None]
+    ) -> None:
+        self._client, self._job, self._partitions, self._tell = client, job, partitions, tell
+        self.messages = self.commits = self.lag = 0
+        self._id = uuid.uuid4().hex
+        self._began_s = time.monotonic()
+        self._reported_s = 0.0
+
+    def move(self, ranges: list[Range]) -> None:
+        """Moves the ranges, one after the other. What was committed stays, whatever happens."""
+        self.lag = sum(one.left for one in ranges)
+        for one in ranges:
+            if one.left:
+                self._move(one)
+
+    def follow(self, ranges: list[Range]) -> None:
+        """Moves what is there and what comes, until it is interrupted."""
+        while True:
+            self.move(ranges)
+            self.report("running")
+            for one in ranges:
+                # The broker answers sooner if there is something.
+                self._client.fetch(
+                    self._job.source, one.partition, offset=one.end, limit=1, timeout=_WAIT
+                )
+            ranges = self._job.ranges(self._client)
+
+    def _move(self, one: Range) -> None:
+        at = max(one.start, self._take_over(one))
+        opened: list[Chunk] = []
+        try:
+            while at < one.end or opened:
+                if at < one.end:
+                    opened.append(self._open(one, at))
+                    at = opened[-1].end
+                    if len(opened) == 1:
+                        # The first of a partition: from here on a run that begins finds it.
+                        self._check_alone(one)
+                        self._stage(one, opened[0])
+                        continue
+                self._commit(one, opened[0])
+                del opened[0]
+                if opened:
+                    self._stage(one, opened[0])
+        except (UnknownStaging, SequenceCommitted) as error:
+            raise Refused(f"another run of job {self._job.name} took the place of this one") from (
+                error
+            )
+        finally:
+            for chunk in opened:
+                # As the end of a `with` block that fails: what is staged is given up.
+                chunk.staging.__exit__(Refused, Refused("given up"), None)
+
+    def _take_over(self, one: Range) -> int:
+        """Drops what other runs have open. Returns the offset that comes next."""
+        while open_ids := self._others(one):
+            self._client.execute(DropStagings(open_ids))
+        return self._job.position(self._client, one.partition, one.seed)
+
+    def _check_alone(self, one: Range) -> None:
+        if self._others(one):
+            raise Refused(f"another run of job {self._job.name} has just begun: wait for its end")
+
+    def _others(self, one: Range) -> list[str]:
+        try:
+            found = self._client.execute(
+                DescribeCommitName(self._job.commit_name(one.partition))
+            ).stagings
+        except NotFound:
+            return []
+        return [staging.staging for staging in found if staging.attempt != self._id]
+
+    def _open(self, one: Range, at: int) -> Chunk:
+        """Fetches the next messages, and opens the staging for them."""
+        end = one.end if self._job.rate is None else min(one.end, at + self._job.rate)
+        fetched = self._client.fetch(
+            self._job.source,
+            one.partition,
+            offset=at,
+            limit=LIMIT_MAX_BATCHES,
+            max_bytes=_FETCH_BYTES,
+        )
+        if fetched.seed != one.seed:
+            raise Refused(f"topic {self._job.source} was deleted and made again: begin another job")
+        # Where there is nothing compaction or retention took it, and it is passed over.
+        following = min(end, fetched.next_offset) if fetched.next_offset > at else end
+        columns = [*columns_between(fetched, at, following)]
+        name = self._job.commit_name(one.partition)
+        staging = self._client.staging(name, following, writer_of(one.seed), attempt=self._id)
+        return Chunk(following, columns, staging.__enter__())
+
+    def _stage(self, one: Range, chunk: Chunk) -> None:
+        for columns in chunk.columns:
+            for place, part in self._placed(columns, one.partition):
+                chunk.staging.stage_columns(self._job.target, place, self._changed(part))
+        chunk.staging.__exit__(None, None, None)
+
+    def _commit(self, one: Range, chunk: Chunk) -> None:
+        handle = chunk.staging.handle
+        self._client.commit_stagings(*handle[:3], [handle])
+        self.messages += handle.messages
+        self.commits += 1
+        self.lag = max(0, self.lag - sum(len(part.values) for part in chunk.columns))
+        self.report("running")
+        self._tell(self)
+        if self._job.rate is not None:
+            due_s = self._began_s + self.messages / self._job.rate
+            time.sleep(max(0.0, due_s - time.monotonic()))
+
+    def _placed(
+        self, columns: MessageColumns, partition: int
+    ) -> Iterator[tuple[int, MessageColumns]]:
+        """Returns the messages by partition of the target: that of the key; without one, that of the source."""
+        count, own = self._partitions, partition % self._partitions
+        places = [own if key is None else partition_of(key, count) for key in columns.keys]
+        for place in sorted(set(places)):
+            chosen = [one == place for one in places]
+            part: list[Any] = [list(compress(column, chosen)) for column in columns]
+            yield place, MessageColumns(*part)
+
+    def _changed(self, columns: MessageColumns) -> Columns:
+        lane = self._job.priority
+        return Columns(
+            values=columns.values,
+            keys=columns.keys,
+            timestamps=columns.timestamps,
+            headers=columns.headers,
+            priorities=columns.priorities if lane is None else lane,
+            # A message that is replayed begins a new life.
+            expires_at=columns.expires_at if lane is None else None,
+            schema_ids=columns.schema_ids,
+        )
+
+    def report(self, state: str, error: str = "") -> None:
+        """Tells the broker how the job is: at its beginning and end, and every few seconds."""
+        now_s = time.monotonic()
+        if state == "running" and now_s - self._reported_s < _REPORT_EVERY_S:
+            return
+        self._reported_s = now_s
+        said = PipelineReport(
+            kind=self._job.kind,
+            state=state,
+            topics=sorted({self._job.source, self._job.target}),
+            target=self._job.target,
+            messages=self.messages,
+            commits=self.commits,
+            lag=self.lag,
+            error=error[:1000],
+        )
+        # The job goes on without reports: they are for people.
+        with suppress(PenstockError):
+            report_pipeline(self._client, self._job.name, said)
+
+    def facts(self) -> dict[str, Any]:
+        return {"messages": self.messages, "commits": self.commits, "lag": self.lag}
+
+
+def columns_between(fetched: Fetched, start: int, end: int) -> Iterator[MessageColumns]:
+    """Returns the messages of an answer from `start` on and before `end`, a value for each stored batch."""
+    for head, batch in fetched.batches:
+        columns = decode_columns(batch, head, size_max=REPLY_BYTES_MAX)
+        first, last = bisect_left(columns.offsets, start), bisect_left(columns.offsets, end)
+        if first < last:
+            yield columns.rows(first, last)
