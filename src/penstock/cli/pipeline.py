@@ -12,6 +12,7 @@ from ..errors import InvalidSettings, NotFound
 from .exits import Exit
 from .output import Output, output_options
 from .pipeline_runner import require_spark, run_pipeline, server_of, spark_options
+from .pipeline_work import work
 from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ Examples:
   penstock pipeline run lake.yaml                until Ctrl-C
   penstock pipeline run lake.yaml --once         what is there now, then stop
   penstock pipeline run lake.yaml --master spark://10.0.0.5:7077
+  penstock pipeline work jobs --group g --sql "SELECT key, value FROM messages" --to done
   penstock pipeline status lake.yaml             how far it is, and what the broker heard of it
   penstock pipeline list                         all that report to the broker
 """
@@ -32,6 +34,9 @@ FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_
 @click.group(epilog=EPILOG)
 def pipeline() -> None:
     """Topics into a lake, files into a topic, SQL over both: described in YAML, run by Spark."""
+
+
+pipeline.add_command(work)
 
 
 def read_pipeline_file(file: Path) -> "Pipeline":
