@@ -25,6 +25,7 @@ from .measure import FULL, Effort
 from .report import Case, CaseResult, Unit, on_ratio
 from .server_process import broker
 from .spark_archive import CASES as ARCHIVE_CASES
+from .spark_sink import CASES as SINK_CASES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -246,5 +247,6 @@ CASES = (
     ),
     _trigger("trigger_overhead", "rows"),
     _trigger("trigger_overhead_empty", "empty"),
+    *SINK_CASES,
     *ARCHIVE_CASES,
 )

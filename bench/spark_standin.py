@@ -10,9 +10,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceWriter,
     InputPartition,
+    WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -109,3 +112,21 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Rows), "we planned it"
         return ready_batches(partition.count)
+
+
+class Discarding(DataSource):
+    """Takes Arrow batches and discards them: the least that a sink can do."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "discarding"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return _Discard()
+
+
+class _Discard(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()

@@ -9,23 +9,26 @@ from penstock.server.pipelines import PIPELINES_MAX, Pipelines
 from .rigs import in_process
 
 GOOD = {"kind": "archive", "state": "running", "topics": ["orders"], "messages": 7, "lag": 2}
+MORE = {"rate": 3.5, "batch_ms": 1500}
 
 
 async def test_a_report_is_shown_until_it_is_too_old_and_then_the_pipeline_is_lost(tmp_path):
     async with in_process(tmp_path) as broker:
         now = 100.0
         broker.app.pipelines.now = lambda: now
-        reply = await broker.call("PUT", "/pipelines/lake", {**GOOD, "expect_within": "5s"})
+        reply = await broker.call("PUT", "/pipelines/lake", {**GOOD, **MORE, "expect_within": "5s"})
         assert (reply.status, reply.json["state"]) == (200, "running")
         now = 104.9
         (one,) = (await broker.call("GET", "/pipelines")).json["pipelines"]
         assert (one["name"], one["state"], one["messages"]) == ("lake", "running", 7)
+        assert (one["rate"], one["batch_ms"]) == (3.5, 1500)
         assert one["seconds_ago"] == pytest.approx(4.9)
         now = 105.1
         assert (await broker.call("GET", "/pipelines/lake")).json["state"] == "lost"
         text = (await broker.call("GET", "/metrics")).body.decode()
         assert 'penstock_pipeline_up{pipeline="lake"} 0' in text
         assert 'penstock_pipeline_lag_messages{pipeline="lake"} 2' in text
+        assert 'penstock_pipeline_batch_seconds{pipeline="lake"} 1.5' in text
         await broker.call("PUT", "/pipelines/lake", {**GOOD, "state": "stopped"})
         now = 9999.0
         assert (await broker.call("GET", "/pipelines/lake")).json["state"] == "stopped"
@@ -43,6 +46,7 @@ async def test_a_report_is_shown_until_it_is_too_old_and_then_the_pipeline_is_lo
         ({"topics": ["a/b"]}, "a/b"),
         ({"topics": ["t"] * 101}, "100"),
         ({"messages": -1}, "messages"),
+        ({"batch_ms": -1}, "batch_ms"),
         ({"error": "x" * 1001}, "1000"),
         ({"expect_within": "1ms"}, "1s..1h"),
         ({"expect_within": "soon"}, "expect_within"),

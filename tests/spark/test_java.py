@@ -2,6 +2,7 @@
 
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,26 @@ def test_a_broken_shim_is_made_again(tmp_path):
     (home / "bin" / "java").write_text("half")
     assert write_shim(Path("/x/java"), environment(tmp_path)) == home
     assert "/x/java" in (home / "bin" / "java").read_text()
+
+
+def test_spark_runs_this_python_without_its_zips_where_executors_see_the_shim(tmp_path):
+    home = tmp_path / "jdk"
+    fake_java(home, 'openjdk version "21.0.1"')
+    given = environment(tmp_path, JAVA_HOME=str(home))
+    prepare(given, "local[2]")
+    code = "import os, sys; print(sys.executable, os.environ['PYTHONPATH'])"
+    path = "/s/pyspark.zip:/own:/s/py4j-0.10.9.9-src.zip:/more"
+    said = subprocess.run(
+        [given["PYSPARK_PYTHON"], "-c", code],
+        env={"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert said == f"{sys.executable} /own:/more\n"
+    far = environment(tmp_path, JAVA_HOME=str(home))
+    prepare(far, "spark://host:7077")
+    assert far["PYSPARK_PYTHON"] == sys.executable
 
 
 def test_what_the_user_set_stays(tmp_path):

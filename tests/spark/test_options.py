@@ -94,11 +94,31 @@ def test_times_are_milliseconds_or_rfc_3339():
         ({"columns": "value, value"}, "twice"),
         ({"maxOffsetsPerTrigger": "10"}, "is for a stream only"),
         ({"group": "g"}, "is for a stream only"),
+        ({"minOffsetsPerTrigger": "10"}, "is for a stream only"),
+        ({"provider": "penstock"}, "use CREATE TEMPORARY VIEW"),
+        (
+            {"startingTimestamp": "1", "startingOffsetsByTimestamp": "{}"},
+            "give one of startingTimestamp and startingOffsetsByTimestamp",
+        ),
+        ({"startingOffsetsByTimestamp": "soon"}, "option startingOffsetsByTimestamp looks like"),
     ],
 )
 def test_what_is_wrong_is_refused_by_name(given, says):
     with pytest.raises(Refused, match=re.escape(says)):
         parsed(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"maxTriggerDelay": "1m"}, "needs minOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "above maxOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "9", "maxTriggerDelay": "soon"}, "option maxTriggerDelay"),
+    ],
+)
+def test_what_is_wrong_of_a_stream_is_refused_by_name(given, says):
+    with pytest.raises(Refused, match=re.escape(says)):
+        parsed(UsedBy.STREAM, **given)
 
 
 def test_a_stream_has_no_end():

@@ -291,6 +291,36 @@ def test_available_now_ends_where_it_began(stream, client, topic):
     assert reported["next"] == {f"{topic}/0": 10, f"{topic}/1": 0, f"{topic}/2": 5}
 
 
+def test_a_batch_waits_for_more_messages_but_not_too_long(stream, client, topic):
+    fill(client, topic, 5)
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "4"}
+    one = stream(topic, **options)
+    first = one.latestOffset(one.initialOffset(), ANY)
+    fill(client, topic, 3)
+    assert one.latestOffset(first, ANY) == first
+    fill(client, topic, 1)
+    second = one.latestOffset(first, ANY)
+    assert work_of(one, first, second) == [OffsetRange(topic, 0, 5, 9)]
+    fill(client, topic, 1)
+    assert one.latestOffset(second, ANY) == second
+    hasty = stream(topic, **options, maxTriggerDelay="0s")
+    assert hasty.latestOffset(second, ANY) != second
+    one.prepareForTriggerAvailableNow()
+    assert work_of(one, second, one.latestOffset(second, ANY)) == [OffsetRange(topic, 0, 9, 10)]
+
+
+def test_partitions_begin_at_times_of_their_own(broker, client, topic):
+    fill(client, topic, 5)
+    fill(client, topic, 5, partition=1)
+    late_ms = 4_000_000_000_000
+    times = f'{{"{topic}": {{"0": 0, "1": {late_ms}}}}}'
+    assert planned(asked(broker, topic, startingOffsetsByTimestamp=times)) == [
+        OffsetRange(topic, 0, 0, 5)
+    ]
+    with pytest.raises(Refused, match=f"{topic}/1 is missing"):
+        planned(asked(broker, topic, startingOffsetsByTimestamp=f'{{"{topic}": {{"0": 0}}}}'))
+
+
 def test_new_topics_of_a_pattern_are_found(stream, client, topic):
     one = stream("", subscribePattern=f"{topic}.*", startingOffsets="earliest")
     start = one.initialOffset()

@@ -13,6 +13,7 @@ from .exits import Exit
 from .output import Output, output_options
 from .pipeline_init import init
 from .pipeline_runner import require_spark, run_pipeline, server_of, spark_options
+from .pipeline_work import work
 from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ Examples:
   penstock pipeline run lake.yaml                until Ctrl-C
   penstock pipeline run lake.yaml --once         what is there now, then stop
   penstock pipeline run lake.yaml --master spark://10.0.0.5:7077
+  penstock pipeline work jobs --group g --sql "SELECT key, value FROM messages" --to done
   penstock pipeline status lake.yaml             how far it is, and what the broker heard of it
   penstock pipeline list                         all that report to the broker
   penstock pipeline init orders                  a project for spark-pipelines, in the directory orders
@@ -37,6 +39,7 @@ def pipeline() -> None:
 
 
 pipeline.add_command(init)
+pipeline.add_command(work)
 
 
 def read_pipeline_file(file: Path) -> "Pipeline":

@@ -46,6 +46,15 @@ class LeasedPart:
         """The partition as groups write it, such as "orders/0"."""
         return f"{self.topic}/{self.partition}"
 
+    @property
+    def stored_bytes(self) -> int:
+        """How many bytes the messages take as they came."""
+        return len(self._part.batch)
+
+    def attempts(self) -> list[int]:
+        """How often each message was delivered."""
+        return self._part.lent.counts()
+
     def __len__(self) -> int:
         return len(self.offsets)
 

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of a pipeline. Counts are since it started; `lag` is how many messages it has still to read."""
+    """The report of a pipeline. Counts are since it started; `lag` is how many messages it has still to read.
+
+    `rate`, in messages a second, and `batch_ms` are of its last commit.
+    """
 
     kind: str
     state: str
@@ -20,6 +23,8 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 0
     commits: int = 0
     lag: int = 0
+    rate: float = 0.0
+    batch_ms: int = 0
     error: str = ""
     expect_within: str = "30s"
 
@@ -35,6 +40,8 @@ class Pipeline(msgspec.Struct, frozen=True):
     messages: int
     commits: int
     lag: int
+    rate: float
+    batch_ms: int
     error: str
     reported_at: str
     seconds_ago: float

@@ -15,8 +15,16 @@ def lease_answers(
     held: Receipts, kind: Kind, reason: str = "", ms: int | None = None
 ) -> list[LeaseAnswer]:
     """One answer for each lease. Refused if one is no message, and no receipt."""
+    reason = reason_text(reason)
+    if isinstance(held, Polled):
+        # No object for each message: a poll may have many thousands.
+        offsets: dict[tuple[str, int, int, int], list[int]] = {}
+        for part in held.parts:
+            lease = part.topic, part.partition, part.group, part.lease
+            offsets.setdefault(lease, []).extend(part.offsets)
+        return [LeaseAnswer(kind, *lease, rows, reason, ms) for lease, rows in offsets.items()]
     receipts = [read_receipt(one) for one in receipts_of(held)]
-    return [*answers_of(receipts, kind, reason_text(reason), ms).values()]
+    return [*answers_of(receipts, kind, reason, ms).values()]
 
 
 def staged_offsets(offsets: Mapping[str, int]) -> tuple[StagedOffset, ...]:

@@ -176,6 +176,12 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "penstock_pipeline_lag_messages": Metric(
             MetricKind.GAUGE, _PIPELINE, "Messages that a pipeline has still to do."
         ),
+        "penstock_pipeline_messages_per_second": Metric(
+            MetricKind.GAUGE, _PIPELINE, "Messages a second of a pipeline's last commit."
+        ),
+        "penstock_pipeline_batch_seconds": Metric(
+            MetricKind.GAUGE, _PIPELINE, "Duration of a pipeline's last commit."
+        ),
         "penstock_pipeline_report_age_seconds": Metric(
             MetricKind.GAUGE, _PIPELINE, "Since the last report of a pipeline."
         ),

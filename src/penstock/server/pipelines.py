@@ -43,6 +43,8 @@ class Reported(msgspec.Struct):
             messages=said.messages,
             commits=said.commits,
             lag=said.lag,
+            rate=said.rate,
+            batch_ms=said.batch_ms,
             error=said.error,
             reported_at=time_text(self.wall_ns),
             seconds_ago=round(now_s - self.at_s, 3),
@@ -87,4 +89,6 @@ class Pipelines:
             yield Sample("penstock_pipeline_messages_total", labels, said.messages)
             yield Sample("penstock_pipeline_commits_total", labels, said.commits)
             yield Sample("penstock_pipeline_lag_messages", labels, said.lag)
+            yield Sample("penstock_pipeline_messages_per_second", labels, said.rate)
+            yield Sample("penstock_pipeline_batch_seconds", labels, said.batch_ms / 1000)
             yield Sample("penstock_pipeline_report_age_seconds", labels, now_s - one.at_s)

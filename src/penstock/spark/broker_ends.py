@@ -1,12 +1,13 @@
 """The ends of the partitions that a query reads, as the broker has them now, and the offsets that follow from them."""
 
 import time
+from collections.abc import Mapping
 
 from ..api.queries import ListEnds, PartitionEnds
 from ..client import Client
 from ..errors import NotFound, Refused
 from .losses import lost_by_retention
-from .offsets import OffsetRange, TopicEndsByName, partitions_in
+from .offsets import OffsetRange, TopicEndsByName, key_of, partitions_in
 from .options import EARLIEST, LATEST, OffsetSpec, SourceOptions
 
 # New topics of a pattern are found after at most so long. A list of all names costs more than the ends of a few.
@@ -57,10 +58,12 @@ def resolve(
     """Returns the offset of every partition by key. Refused: offsets name other partitions than the query reads."""
     found = ends.query(at_ns=place.time_ns)
     keys = dict(partitions_in(found, options.topics))
-    if not place.offsets:
+    if not place.offsets and not place.times_ns:
         return {key: _at(place, one) for key, one in keys.items()}
     given = {
-        f"{topic}/{number}": offset for topic, pairs in place.offsets for number, offset in pairs
+        key_of(topic, number): said
+        for topic, pairs in place.offsets or place.times_ns
+        for number, said in pairs
     }
     if wrong := sorted(set(keys) ^ set(given)):
         is_there = wrong[0] in keys
@@ -68,7 +71,20 @@ def resolve(
         raise Refused(
             f"{option} must name every partition that is read, and no other: {wrong[0]} {says}"
         )
+    if place.times_ns:
+        return _at_times(ends, options, given)
     return {key: _checked(key, offset, keys[key], options) for key, offset in given.items()}
+
+
+def _at_times(ends: BrokerEnds, options: SourceOptions, times: Mapping[str, int]) -> dict[str, int]:
+    """Returns the offsets at the times of partitions; a call for each time that differs."""
+    found: dict[str, int] = {}
+    for at_ns in sorted(set(times.values())):
+        at = OffsetSpec(time_ns=at_ns)
+        for key, one in partitions_in(ends.query(at_ns=at_ns), options.topics):
+            if times.get(key) == at_ns:
+                found[key] = _at(at, one)
+    return found
 
 
 def _at(place: OffsetSpec, ends: PartitionEnds) -> int:

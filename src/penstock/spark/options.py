@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
+from ..api.units import duration_s
 from ..errors import Refused
 from ..model import check_name
 from .columns import DEFAULT_COLUMNS, check_columns
@@ -45,10 +46,23 @@ OPTIONS = (
     ),
     Option("startingTimestamp", UsedBy.BOTH, "", "begin with what was stored from this time on"),
     Option(
+        "startingOffsetsByTimestamp",
+        UsedBy.BOTH,
+        "",
+        'a time for each partition, in milliseconds: `{"orders": {"0": 1769860800000}}`',
+    ),
+    Option(
         "endingOffsets", UsedBy.BATCH, "latest", "the same for the end, which is not read itself"
     ),
     Option("endingTimestamp", UsedBy.BATCH, "", "end before what was stored from this time on"),
     Option("maxOffsetsPerTrigger", UsedBy.STREAM, "", "at most so many messages in a micro-batch"),
+    Option(
+        "minOffsetsPerTrigger",
+        UsedBy.STREAM,
+        "",
+        "wait for so many messages before a micro-batch, but no longer than maxTriggerDelay",
+    ),
+    Option("maxTriggerDelay", UsedBy.STREAM, "15m", "how long minOffsetsPerTrigger may wait"),
     Option("minPartitions", UsedBy.BOTH, "", "split into at least so many tasks"),
     Option("includeHeaders", UsedBy.BOTH, "false", "add the column `headers`"),
     Option(
@@ -92,6 +106,8 @@ OPTIONS = (
 )
 # Spark adds these to the options.
 _NOT_OURS = frozenset({"path", "paths"})
+# Spark gives the source of a table in a catalogue this one, and none of those that the table was made with.
+_OF_A_TABLE = "provider"
 
 
 class Topics(NamedTuple):
@@ -121,12 +137,17 @@ class Topics(NamedTuple):
         return ", ".join(self.fixed_names() or ())
 
 
+PartitionNumbers = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+"""A number for each partition, by topic."""
+
+
 class OffsetSpec(NamedTuple):
-    """A start or an end of a query: earliest or latest, offsets by topic and partition, or a time."""
+    """A start or an end of a query: earliest or latest, offsets by partition, a time, or times by partition."""
 
     end: int | None = None
-    offsets: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+    offsets: PartitionNumbers = ()
     time_ns: int | None = None
+    times_ns: PartitionNumbers = ()
 
 
 FROM_EARLIEST, FROM_LATEST = OffsetSpec(EARLIEST), OffsetSpec(LATEST)
@@ -145,6 +166,9 @@ class SourceOptions(BrokerOptions):
     start: OffsetSpec
     end: OffsetSpec = FROM_LATEST
     rows_a_trigger: int | None = None
+    # Fewer rows wait for more, up to so long after the last micro-batch.
+    rows_a_trigger_min: int | None = None
+    trigger_delay_s: float = 900.0
     tasks_min: int | None = None
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     # The subject of values and a version of it; and, once the driver has asked the broker, the id of its schema.
@@ -177,6 +201,10 @@ def parse_options(given: Mapping[str, str], used_by: UsedBy | None) -> SourceOpt
         api_key_file=asked.text("apiKeyFile"),
         ca_file=asked.text("caFile"),
         rows_a_trigger=asked.number("maxOffsetsPerTrigger"),
+        rows_a_trigger_min=_rows_min(asked),
+        trigger_delay_s=duration_s(
+            asked.text("maxTriggerDelay") or "15m", "option maxTriggerDelay"
+        ),
         tasks_min=asked.number("minPartitions"),
         columns=_columns(asked),
         is_loss_fatal=asked.flag("failOnDataLoss", default=True),
@@ -187,6 +215,15 @@ def parse_options(given: Mapping[str, str], used_by: UsedBy | None) -> SourceOpt
         data_dir=asked.text("dataDir"),
         retries=asked.retries(),
     )
+
+
+def _rows_min(asked: OptionReader) -> int | None:
+    least, most = asked.number("minOffsetsPerTrigger"), asked.number("maxOffsetsPerTrigger")
+    if least is None and asked.text("maxTriggerDelay") is not None:
+        raise Refused("maxTriggerDelay needs minOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise Refused(f"minOffsetsPerTrigger is {least}, above maxOffsetsPerTrigger, {most}")
+    return least
 
 
 def _subject(asked: OptionReader, topics: Topics) -> str | None:
@@ -227,6 +264,11 @@ def _known(given: Mapping[str, str], used_by: UsedBy | None) -> dict[str, str]:
     for name, value in given.items():
         if name.lower() in _NOT_OURS:
             raise Refused(f"there is nothing to load from {value!r}: name topics in 'subscribe'")
+        if name.lower() == _OF_A_TABLE:
+            raise Refused(
+                "Spark does not tell a source the options of a table: use CREATE TEMPORARY VIEW ... USING penstock, "
+                "not CREATE TABLE"
+            )
     return known_options(given, OPTIONS, used_by)
 
 
@@ -281,9 +323,22 @@ def _is_natural(one: object) -> bool:
 
 def _place(asked: OptionReader, which: str, default: OffsetSpec) -> OffsetSpec:
     by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
+    by_times = f"{which}OffsetsByTimestamp"
     word, time = asked.text(by_offset), asked.text(by_time)
-    if word is not None and time is not None:
-        raise Refused(f"give one of {by_offset} and {by_time}")
+    given = [name for name in (by_offset, by_time, by_times) if asked.text(name) is not None]
+    if len(given) > 1:
+        raise Refused(f"give one of {' and '.join(given)}")
+    if given == [by_times]:
+        times = asked.json(by_times) or {}
+        pairs = [_by_partition(by_times, *one, 0) for one in times.items()]
+        if not pairs:
+            raise Refused(f'option {by_times} looks like {{"orders": {{"0": 1769860800000}}}}')
+        return OffsetSpec(
+            times_ns=tuple(
+                (topic, tuple((number, ms * _NS_PER_MS) for number, ms in found))
+                for topic, found in pairs
+            )
+        )
     if time is not None:
         return OffsetSpec(time_ns=time_ns(by_time, time))
     if word is None:
@@ -305,11 +360,11 @@ def _by_partition(
 ) -> tuple[str, tuple[tuple[int, int], ...]]:
     if not isinstance(given, dict) or not given:
         raise Refused(f'option {option} looks like {{"orders": {{"0": 23}}}}, got {given!r}')
-    found = []
+    found, what = [], "time" if option.endswith("Timestamp") else "offset"
     for partition, offset in given.items():
         if not partition.isdecimal() or not isinstance(offset, int) or offset < least:
             raise Refused(
-                f"option {option}: partition {partition!r} of {topic} has offset {offset!r}"
+                f"option {option}: partition {partition!r} of {topic} has {what} {offset!r}"
             )
         found.append((int(partition), offset))
     return topic, tuple(sorted(found))

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from ..errors import Refused
 from .java import cache_folder, find_java, replace_file
+from .python_shim import shim_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,9 +76,12 @@ def prepare(environment: MutableMapping[str, str], master: str = "local[*]") -> 
     java = find_java(environment)
     environment["JAVA_HOME"] = str(java.home)
     # Without it workers run in the system's Python, which does not have the packages.
-    environment.setdefault("PYSPARK_PYTHON", sys.executable)
-    environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if is_on_this_machine(master):
+    python, is_here = sys.executable, is_on_this_machine(master)
+    if "PYSPARK_PYTHON" not in environment:
+        # Executors on other machines run the same path, and the shim is not there.
+        environment["PYSPARK_PYTHON"] = shim_of(python, environment) if is_here else python
+    environment.setdefault("PYSPARK_DRIVER_PYTHON", python)
+    if is_here:
         environment.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
 
 

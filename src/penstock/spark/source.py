@@ -53,11 +53,7 @@ class PenstockSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise Refused("a topic cannot be overwritten, only added to: use mode append")
-        options = self._sink_options(schema, UsedBy.BATCH)
-        if options.topic is not None:
-            with options.connect() as client:
-                client.topic(options.topic)
-        return BatchWriter(options)
+        return BatchWriter(self._sink_options(schema, UsedBy.BATCH))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if overwrite:
@@ -67,14 +63,26 @@ class PenstockSource(DataSource):
         return StreamWriter(self._sink_options(schema, UsedBy.STREAM))
 
     def _sink_options(self, schema: StructType, used_by: UsedBy) -> SinkOptions:
-        """Returns the options of a query that writes these columns. Refused: an option or a column is wrong."""
+        """Returns the options of a query that writes these columns.
+
+        Refused: an option or a column is wrong. NotFound: the topic is not there. For a stream Spark asks for each
+        micro-batch, before its tasks run.
+        """
         options = parse_sink_options(self.options, used_by)
         check_sink_columns(schema, has_topic=options.topic is not None)
+        if options.topic is not None:
+            with options.connect() as client:
+                client.topic(options.topic)
         return options
 
 
 def _planned(options: SourceOptions, schema: StructType) -> SourceOptions:
     """The options with the id of the schema that the columns were planned with. Refused: it has changed since."""
+    own = schema.fieldNames() if options.subject is None else schema.fieldNames()[:-2]
+    if tuple(own) != options.columns:
+        raise Refused(
+            f"the columns are those of the option columns, {', '.join(options.columns)}: .schema(...) is not taken"
+        )
     if options.subject is None:
         return options
     from pyspark.sql.pandas.types import from_arrow_type

@@ -5,6 +5,8 @@ first batch is done, and its progress as a group, so that its lag is visible.
 """
 
 import logging
+import math
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ from .offsets import (
     split,
 )
 from .options import SourceOptions
+from .progress import offsets_by_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +54,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._first: StreamOffset | None = None
         self._target: StreamOffset | None = None
         self._seen: TopicEndsByName | None = None
+        # When the last micro-batch was planned. The first one waits for nothing, as with Kafka's source.
+        self._planned_at_s = -math.inf
         self._has_start_kept = options.query is not None
 
     def __getstate__(self) -> SourceOptions:
@@ -123,8 +128,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_loss_fatal=self.asked.is_loss_fatal,
             rows_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
         )
-        seen = found if self._target is None else ends_up_to(found, self._target)
-        return rules.from_start(begun, seen).to_json()
+        if self._target is not None:
+            return rules.from_start(begun, ends_up_to(found, self._target)).to_json()
+        end = rules.from_start(begun, found)
+        if self._waits_for_more(begun, end):
+            return start
+        return end.to_json()
+
+    def _waits_for_more(self, begun: StreamOffset, end: StreamOffset) -> bool:
+        """Whether a micro-batch would be smaller than the least, and the last one is not too long ago."""
+        least, now_s = self.asked.rows_a_trigger_min, time.monotonic()
+        if least is None or end == begun:
+            return False
+        rows = sum(one.end - one.start for one in ranges_between(begun, end))
+        is_due = now_s - self._planned_at_s >= self.asked.trigger_delay_s
+        if rows < least and not is_due:
+            return True
+        self._planned_at_s = now_s
+        return False
 
     def reportLatestOffset(self) -> Json | None:
         """Returns the ends of the topics as `latestOffset` last saw them, or None before that."""
@@ -154,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self._forget_start()
             if self.asked.group is not None and done.next:
-                self.client.commit(self.asked.group, _by_topic(done))
+                self.client.commit(self.asked.group, offsets_by_topic(done.next))
         except Unreachable as error:
             _LOG.warning("progress of group %s not published: %s", self.asked.group, error)
 
@@ -171,11 +192,3 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client.close()
             self._client = None
             self._ends = None
-
-
-def _by_topic(done: StreamOffset) -> dict[str, dict[int, int]]:
-    found: dict[str, dict[int, int]] = {}
-    for key, offset in done.next.items():
-        topic, _, partition = key.rpartition("/")
-        found.setdefault(topic, {})[int(partition)] = offset
-    return found

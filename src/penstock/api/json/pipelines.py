@@ -23,16 +23,19 @@ State = Literal["starting", "running", "waiting", "stopped", "failed"]
 class PipelineIn(Strict):
     """How a pipeline is. `expect_within`: if the next report takes longer, it counts as lost.
 
-    Counts are since the pipeline started; `lag` is how many messages it has still to do.
+    Counts are since the pipeline started; `lag` is how many messages it has still to do. `rate`, in messages a second,
+    and `batch_ms` are of its last commit.
     """
 
-    kind: Literal["archive", "stream", "load", "sql", "replay", "copy"]
+    kind: Literal["archive", "stream", "load", "sql", "replay", "copy", "work"]
     state: State
     topics: list[str] = msgspec.field(default_factory=list)
     target: str = ""
     messages: Int64 = 0
     commits: Int64 = 0
     lag: Int64 = 0
+    rate: float = 0.0
+    batch_ms: Int64 = 0
     error: str = ""
     expect_within: Span = "30s"
 
@@ -51,6 +54,8 @@ class PipelineOut(msgspec.Struct, kw_only=True):
     messages: int
     commits: int
     lag: int
+    rate: float
+    batch_ms: int
     error: str
     reported_at: str
     seconds_ago: float
@@ -70,7 +75,7 @@ def checked_expectation_ms(said: PipelineIn) -> int:
             raise BadRequest(text, field=name)
     if len(said.topics) > _TOPICS_MAX:
         raise BadRequest(f"{len(said.topics)} topics, the limit is {_TOPICS_MAX}", field="topics")
-    for name in ("messages", "commits", "lag"):
+    for name in ("messages", "commits", "lag", "rate", "batch_ms"):
         if getattr(said, name) < 0:
             raise BadRequest(f"{name} must be at least 0, got {getattr(said, name)}", field=name)
     expect_ms = span_ms("expect_within", said.expect_within)

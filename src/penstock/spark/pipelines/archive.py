@@ -62,13 +62,18 @@ class ArchiveOptions:
 
 @dataclass(frozen=True, slots=True)
 class PipelineProgress:
-    """Messages and commits of this run, and how many messages are left to do."""
+    """Messages and commits of this run, and how many messages are left to do.
+
+    `rate`, in messages a second, and `batch_ms` are of the last commit; 0 where nothing measures them.
+    """
 
     state: str
     messages: int
     commits: int
     lag: int
     error: str = ""
+    rate: float = 0.0
+    batch_ms: int = 0
     # Topics that could not be archived, and why; the others were.
     problems: dict[str, str] = field(default_factory=dict)
 

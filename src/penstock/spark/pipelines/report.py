@@ -1,15 +1,14 @@
 """Reports the progress of a pipeline to the broker every few seconds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Event, Thread
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from ...client.pipelines import PipelineReport, report_pipeline
 from ...errors import PenstockError
 from .archive import PipelineProgress
-from .model import Pipeline
 from .remote import Remote
 
 EVERY_S = 5.0
@@ -19,6 +18,15 @@ _TEXT_CHARACTERS_MAX = 1000
 OnProgress = Callable[[PipelineProgress], None]
 
 
+class PipelineIdentity(NamedTuple):
+    """What a report says of a pipeline besides its progress."""
+
+    name: str
+    kind: str
+    topics: Sequence[str]
+    target: str
+
+
 class Reporter:
     """Reports the last progress until the end of the block, and then how it ended.
 
@@ -26,7 +34,7 @@ class Reporter:
     """
 
     def __init__(
-        self, pipeline: Pipeline, remote: Remote, tell: OnProgress = lambda _: None
+        self, pipeline: PipelineIdentity, remote: Remote, tell: OnProgress = lambda _: None
     ) -> None:
         self._pipeline, self._tell = pipeline, tell
         self._remote = replace(remote, retries=0)
@@ -47,8 +55,7 @@ class Reporter:
         self._stop.set()
         self._thread.join()
         state = "stopped" if error is None or kind is KeyboardInterrupt else "failed"
-        last = self._last
-        self._send(PipelineProgress(state, last.messages, last.commits, last.lag, str(error or "")))
+        self._send(replace(self._last, state=state, error=str(error or "")))
 
     def __call__(self, progress: PipelineProgress) -> None:
         self._last = progress
@@ -62,13 +69,15 @@ class Reporter:
 
     def _send(self, progress: PipelineProgress) -> None:
         current = PipelineReport(
-            kind=self._pipeline.kind.value,
+            kind=self._pipeline.kind,
             state=progress.state,
             topics=list(self._pipeline.topics),
             target=self._pipeline.target[:_TEXT_CHARACTERS_MAX],
             messages=progress.messages,
             commits=progress.commits,
             lag=progress.lag,
+            rate=progress.rate,
+            batch_ms=progress.batch_ms,
             error=progress.error[:_TEXT_CHARACTERS_MAX],
             expect_within=_EXPECT_WITHIN,
         )

@@ -1,7 +1,7 @@
 """Runs a pipeline of any kind."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from .model import (
 )
 from .partitions import matching_topics
 from .remote import Remote
-from .report import OnProgress, Reporter
+from .report import OnProgress, PipelineIdentity, Reporter
 from .spark_errors import spark_errors
 from .store import lake_address
 from .stream import Stream
@@ -48,12 +48,22 @@ def remote_of(pipeline: Pipeline) -> Remote:
 
 def open_session(pipeline: Pipeline, master: str) -> "SparkSession":
     """Returns a session with the settings of Spark in the pipeline. Refused or Unavailable: it cannot start."""
+    if master.startswith("sc://") and pipeline.kind is PipelineKind.STREAM:
+        raise Refused(
+            f"{pipeline.name} has transforms: this process commits its micro-batches, and a Connect server would run "
+            "that in its own. Use --master, or a declarative pipeline with a sink of format penstock"
+        )
+    return session_at(master, f"penstock {pipeline.name}", pipeline.spark)
+
+
+def session_at(master: str, name: str, config: Mapping[str, str]) -> "SparkSession":
+    """Returns a session for commands. Refused or Unavailable: it cannot start."""
     from ..session import session
 
     # This logger prints every error as JSON that is also raised.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     with spark_errors(f"session at {master}"):
-        return session(f"penstock {pipeline.name}", master=master, config=pipeline.spark)
+        return session(name, master=master, config=config)
 
 
 def needs_spark(pipeline: Pipeline, master: str) -> bool:
@@ -72,7 +82,10 @@ def run(
 ) -> None:
     """Run a pipeline to its end, or until `stop`."""
     remote = remote_of(pipeline)
-    with Reporter(pipeline, remote, tell) as reporter:
+    identity = PipelineIdentity(
+        pipeline.name, pipeline.kind.value, pipeline.topics, pipeline.target
+    )
+    with Reporter(identity, remote, tell) as reporter:
         if pipeline.kind is PipelineKind.ARCHIVE:
             runner = LocalTaskRunner() if spark is None else SparkTaskRunner(spark)
             run_archive(runner, pipeline, stop, reporter, is_once=is_once)

@@ -1,13 +1,20 @@
 """Translates errors of Spark: one line that says what is wrong, as Refused or Unavailable."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import dropwhile
+from typing import TYPE_CHECKING
 
 from ...errors import PenstockError, Refused, Unavailable
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _REASON_CHARACTERS_MAX = 500
 _OURS = "penstock.errors."
+# The last line of a Python traceback. Java's have packages before the class.
+_RAISED = re.compile(r"[A-Z]\w*(Error|Exception|Warning|Interrupt|Exit)(: |$)")
 
 
 @contextmanager
@@ -42,18 +49,51 @@ def translate(what: str, error: Exception) -> PenstockError:
     return Unavailable(f"{what}: Spark: {first[:_REASON_CHARACTERS_MAX]}")
 
 
+def is_session_gone(error: Exception, spark: "SparkSession") -> bool:
+    """Whether an error means that the JVM, the Connect server or the context of a session is gone."""
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # It has no types.
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, ConnectionError | EOFError | Py4JNetworkError):
+        return True
+    try:
+        # Cheap, and answered by whatever runs the jobs. A session that cannot answer it cannot run a job.
+        spark.conf.get("spark.app.name", "")
+        context = getattr(spark, "_jsc", None)
+        return context is not None and bool(context.sc().isStopped())
+    except (PySparkException, Py4JError, ConnectionError, EOFError):
+        return True
+
+
+def reason_of(error: Exception) -> str:
+    """Returns why a task failed, in one line: the last one of its Python traceback, or the first of Spark's words."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    if found := penstock_error_in(lines):
+        return found.partition(": ")[2][:_REASON_CHARACTERS_MAX]
+    raised = [line for line in lines if _RAISED.match(line)]
+    first = raised[-1] if raised else next((line for line in lines if line), "no reason given")
+    return first[:_REASON_CHARACTERS_MAX]
+
+
 def penstock_error_in(lines: Sequence[str]) -> str | None:
     """Returns the line of a Python traceback, as Spark prints it, that names a PenstockError; or None."""
     found = [line for line in lines if line.startswith(_OURS)]
     return found[-1] if found else None
 
 
-def rebuild_error(what: str, line: str) -> PenstockError:
+def error_kind(line: str) -> type[PenstockError]:
+    """Returns the class that a line of `penstock_error_in` names."""
     from ... import errors
 
-    name, _, text = line.removeprefix(_OURS).partition(": ")
-    kind = getattr(errors, name, Unavailable)
-    family = Refused if issubclass(kind, Refused) else Unavailable
+    found: type[PenstockError] = getattr(
+        errors, line.removeprefix(_OURS).partition(":")[0], Unavailable
+    )
+    return found
+
+
+def rebuild_error(what: str, line: str) -> PenstockError:
+    text = line.partition(": ")[2]
+    family = Refused if issubclass(error_kind(line), Refused) else Unavailable
     return family(f"{what}: {text[:_REASON_CHARACTERS_MAX]}")
 
 

@@ -6,6 +6,7 @@ the lake twice, and none is missing.
 """
 
 import json
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from ...errors import Refused
+from ...errors import PenstockError, Refused, Unavailable
+from ..progress import BatchProgress, commit_group, progress_of
 from .archive import PipelineProgress, Stop
 from .lake import Lake
 from .manifest import LakeFile, StreamBatch
@@ -25,7 +27,7 @@ from .partitions import keep_unread, query_partitions
 from .remote import Remote
 from .report import OnProgress
 from .schema import Column, columns_of
-from .spark_errors import spark_errors
+from .spark_errors import is_session_gone, spark_errors
 from .store import store_of
 from .task_files import ParquetSink
 from .task_runner import binary_column
@@ -40,6 +42,10 @@ _MARK = "pipeline.json"
 _LOOK_S = 0.5
 # A batch that takes longer is aborted, and the next run repeats it.
 _LAST_BATCH_S = 60.0
+_PAUSE_S_MIN, _PAUSE_S_MAX = 1.0, 30.0
+# A stream that fails so often without a batch in between does not fail for a passing reason; 10 take 3 minutes.
+_RESTARTS_MAX = 10
+_LOG = logging.getLogger("penstock.spark")
 
 
 class _CheckpointOwner(msgspec.Struct, frozen=True):
@@ -107,15 +113,6 @@ def frame_columns(rows: "DataFrame") -> list[Column]:
     return [replace(one, nullable=True) for one in columns_of(to_arrow_schema(rows.schema))]
 
 
-def _wait(query: "StreamingQuery", stop: Stop) -> None:
-    """Wait until the stream ends, or until `stop` and the end of the batch under way, if it ends soon."""
-    while query.isActive and not stop.is_set():
-        query.awaitTermination(_LOOK_S)  # type: ignore[arg-type]  # Spark takes fractions.
-    deadline_s = time.monotonic() + _LAST_BATCH_S
-    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
-        query.awaitTermination(_LOOK_S)  # type: ignore[arg-type]  # As above.
-
-
 class Stream:
     """One stream into one lake."""
 
@@ -128,6 +125,7 @@ class Stream:
         self.on_progress = on_progress
         self.checkpoint = Path(pipeline.checkpoint)
         self.messages = self.commits = 0
+        self._done = BatchProgress(-1, 0, 0.0, 0, 0, {})
 
     def run(self, stop: Stop, *, is_once: bool) -> None:
         claim_checkpoint(self.checkpoint, self.pipeline)
@@ -135,19 +133,76 @@ class Stream:
         if group:
             self._open_group(group)
         register(self.spark, self.pipeline, is_stream=True, group=group)
+        pause_s, failures = _PAUSE_S_MIN, 0
+        while True:
+            commits = self.commits
+            try:
+                self._run_query(stop, group, is_once=is_once)
+                break
+            except Unavailable as error:
+                failures = 1 if self.commits > commits else failures + 1
+                pause_s = _PAUSE_S_MIN if self.commits > commits else pause_s
+                if is_once or failures > _RESTARTS_MAX or is_session_gone(error, self.spark):
+                    raise
+                self._tell("waiting", str(error))
+            if stop.wait(pause_s):
+                break
+            pause_s = min(pause_s * 2, _PAUSE_S_MAX)
+        self._tell("stopped")
+
+    def _run_query(self, stop: Stop, group: str, *, is_once: bool) -> None:
+        """Run the query until it ends, or until `stop` and the end of the batch under way, if it ends soon."""
         query = self._start(is_once=is_once)
         try:
             with spark_errors("stream"):
-                _wait(query, stop)
+                while query.isActive and not stop.is_set():
+                    query.awaitTermination(_LOOK_S)  # type: ignore[arg-type]  # Spark takes fractions.
+                    self._note_progress(query, group)
+                deadline_s = time.monotonic() + _LAST_BATCH_S
+                while (
+                    query.isActive
+                    and query.status["isTriggerActive"]
+                    and time.monotonic() < deadline_s
+                ):
+                    query.awaitTermination(_LOOK_S)  # type: ignore[arg-type]  # As above.
         finally:
             query.stop()
-        self.on_progress(PipelineProgress("stopped", self.messages, self.commits, 0))
+            # Also of the last batch, of which Spark tells no source.
+            self._note_progress(query, group)
+
+    def _note_progress(self, query: "StreamingQuery", group: str) -> None:
+        """Report the last batch that is done, and move the group to its end, once for each batch."""
+        told = query.lastProgress
+        if told is None:
+            return
+        done = progress_of(told)
+        if done.next == self._done.next and done.batch == self._done.batch:
+            return
+        self._done = done
+        self._tell("running")
+        if group and done.next:
+            try:
+                with self._remote().connect() as client:
+                    commit_group(client, group, done)
+            except PenstockError as error:
+                _LOG.warning("progress of group %s not published: %s", group, error)
+
+    def _tell(self, state: str, error: str = "") -> None:
+        done = self._done
+        self.on_progress(
+            PipelineProgress(
+                state, self.messages, self.commits, done.lag, error, done.rate, done.batch_ms
+            )
+        )
+
+    def _remote(self) -> Remote:
+        pipeline = self.pipeline
+        return Remote(pipeline.server, pipeline.key_file, pipeline.ca_file)
 
     def _open_group(self, group: str) -> None:
         """Make the group before the first read: retention waits only for groups that exist."""
         pipeline = self.pipeline
-        remote = Remote(pipeline.server, pipeline.key_file, pipeline.ca_file)
-        with remote.connect() as client:
+        with self._remote().connect() as client:
             if self.sink.hold_retention:
                 keep_unread(client, pipeline.topics)
             for one in query_partitions(client, pipeline.topics):
@@ -185,7 +240,7 @@ class Stream:
         manifest = self.lake.commit([], files, stream, columns=frame_columns(rows))
         self.messages += manifest.rows
         self.commits += 1
-        self.on_progress(PipelineProgress("running", self.messages, self.commits, 0))
+        self._tell("running")
 
     def _require_own(self, stream: StreamBatch) -> None:
         """Refused: another checkpoint filled the lake, so rows would be in it twice."""
