@@ -273,4 +273,4 @@ class Archive:
         problems = {name: str(error) for name, error in self.problems.items()}
         left = lag(self.lake.ends, targets)
         error = "; ".join(problems.values())
-        return PipelineProgress(state, self.messages, self.commits, left, error, problems)
+        return PipelineProgress(state, self.messages, self.commits, left, error, problems=problems)
