@@ -58,6 +58,7 @@ REMOTE = [
     "dlq show t 0/1",
     "dlq edit t 0/1 --value x",
     "dlq redrive t --all",
+    "dlq discard t --all --yes",
     "top --once",
     "trace message t 0/1",
     "trace show 0123456789abcdef0123456789abcdef",

@@ -11,14 +11,15 @@ from typing import NamedTuple, Self, Unpack
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from ...api.arguments import several, text
+from ...api.arguments import partition_number, several, text
 from ...api.commits import DropStagings, OpenStaging, StageNamedBatch
+from ...api.contents import Content
 from ...api.topics import DescribeTopic
 from ...codec import Columns, encode
 from ...codec.columns import columns_of
 from ...errors import PenstockError, Refused
 from ...model import Message
-from ..commands import Content, name_of, partition_number
+from ..commands import name_of
 from ..publish import Outgoing, PublishOptions, message_of, outgoing_of
 from ..retry import may_repeat
 from ..stagings import IN_FLIGHT_MAX, CommitKey, StagingHandle, by_partition
