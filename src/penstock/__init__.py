@@ -13,6 +13,7 @@ but this file; each name is found when it is first used.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .api.letters import Letters as Letters
     from .embedded.broker import Broker as Broker
     from .embedded.member import Member as Member
     from .embedded.open_queue import open_queue
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Broker": ("penstock.embedded.broker", "Broker"),
+    "Letters": ("penstock.api.letters", "Letters"),
     "Member": ("penstock.embedded.member", "Member"),
     "Message": ("penstock.model", "Message"),
     "PenstockError": ("penstock.errors", "PenstockError"),

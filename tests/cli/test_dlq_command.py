@@ -6,9 +6,10 @@ from itertools import count
 
 import pytest
 
+from penstock.api.letters import Redriven
 from penstock.cli.dlq import send_back
 from penstock.cli.exits import Exit
-from penstock.client.dead_letters import Redrive, Redriven
+from penstock.client.dead_letters import Redrive
 
 pytestmark = pytest.mark.tier("test")
 NAMES = count()
@@ -107,6 +108,17 @@ def test_letters_go_back_at_a_rate(call, client, letters):
     done = json.loads(call("dlq", "redrive", letters, "--all", "--rate", "2", "--json").out)
     assert (done["matched"], done["redriven"], done["failed"]) == (3, 3, [])
     assert client.topic(letters).total_messages == 6
+
+
+def test_discarded_letters_are_listed_no_more_and_stay_in_their_topic(call, client, letters):
+    assert "1 found, 1 would be" in call("dlq", "discard", letters, "0/1", "--dry-run").out
+    refused = call("dlq", "discard", letters, "--all")
+    assert (refused.code, len(listed(call, letters))) == (Exit.USAGE, 3)
+    done = json.loads(call("dlq", "discard", letters, "0/1", "--yes", "--json").out)
+    assert (done["matched"], done["discarded"]) == (1, 1)
+    assert [one["original_value"] for one in listed(call, letters)] == ["a", "c"]
+    assert client.discard(letters, limit=1).discarded == 1
+    assert client.topic(f"{letters}.dlq").total_messages == 3
 
 
 class SlowServer:

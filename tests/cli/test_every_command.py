@@ -61,6 +61,7 @@ REMOTE = [
     "dlq redrive t --all",
     "replay t --to u",
     "copy t --to u",
+    "dlq discard t --all --yes",
     "top --once",
     "trace message t 0/1",
     "trace show 0123456789abcdef0123456789abcdef",

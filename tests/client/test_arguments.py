@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from penstock import Broker, Message
+from penstock.api.arguments import partition_number
 from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
-from penstock.client.commands import name_of, partition_number
+from penstock.client.commands import name_of
 from penstock.errors import PenstockError, Refused
 
 WRONG = (
@@ -228,10 +229,15 @@ def test_the_numbers_of_numpy_are_partitions_too():
 
 
 @pytest.mark.parametrize(
-    "name", ["dead_letters", "redrive", "delayed_get", "cancel_delayed", "reschedule", "reset"]
+    "name",
+    ["dead_letters", "redrive", "discard", "delayed_get", "cancel_delayed", "reschedule", "reset"],
 )
 def test_the_embedded_broker_is_asked_in_the_same_words(name):
     """A program that moves from one to the other keeps its calls."""
     ours = inspect.signature(getattr(Client, name)).parameters
     theirs = inspect.signature(getattr(Broker, name)).parameters
     assert {one: ours[one].kind for one in theirs} == {one: how.kind for one, how in theirs.items()}
+    if name in {"redrive", "discard"}:
+        assert {one: ours[one].annotation for one in theirs} == {
+            one: how.annotation for one, how in theirs.items()
+        }

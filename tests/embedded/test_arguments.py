@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.api.units import duration_ns
-from penstock.client.commands import moment_ns
+from penstock.api.units import duration_ns, moment_ns
 from penstock.errors import Refused
 
 OBJECT = object()

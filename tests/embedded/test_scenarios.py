@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import penstock
-from penstock.api.dead_letters import Selection
+from penstock import Letters
 from penstock.api.journeys import SearchJourneys
 from penstock.errors import BacklogFull, GroupBusy, NotFound, StaleReceipt, TraceNotFound
 from penstock.model import Message
@@ -145,12 +145,15 @@ def test_redrive_to_the_topic_reaches_every_group(start):
     broker.reject(held[1], "second")
     broker.ack(broker.poll("t", "two"))
     broker.dead_letters("t")
-    answer = broker.redrive("t", selection=Selection(error="second"), target="topic")
+    answer = broker.redrive("t", selection=Letters(error="second"), target="topic")
     assert (answer.matched, answer.redriven, answer.failed) == (1, 1, [])
     broker = start()
     for group in ("one", "two"):
         assert values(broker.poll("t", group)) == [b"b"]
     assert [one.provenance.last_error for one in broker.dead_letters("t")] == ["first"]
+    assert broker.discard("t", selection=Letters(error="first")).discarded == 1
+    broker = start()
+    assert broker.dead_letters("t") == []
 
 
 def test_one_slow_message_blocks_nobody(start):

@@ -16,6 +16,7 @@ from ..errors import Refused
 
 T = TypeVar("T")
 _SHOWN_MAX = 60
+_NUMBER_MAX = (1 << 63) - 1
 
 
 def shown(given: object) -> str:
@@ -123,3 +124,17 @@ def several(what: str, given: Iterable[T]) -> Iterable[T]:
     if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
         raise Refused(f"{what} are several, such as a list, not {shown(given)}")
     return given
+
+
+def utf8(given: str, what: str) -> str:
+    """Text that can be sent. Refused if UTF-8 cannot hold it."""
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise Refused(f"{what} is text that UTF-8 cannot hold: {error.reason}") from None
+    return given
+
+
+def partition_number(given: object) -> int:
+    """The number of a partition. Refused if it is none."""
+    return whole_number("partitions and offsets are whole numbers; this one", given, 0, _NUMBER_MAX)

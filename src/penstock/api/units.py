@@ -12,7 +12,12 @@ from functools import lru_cache
 
 from ..errors import Refused
 from ..model import Priority
-from .arguments import shown
+from .arguments import shown, text, whole_number
+
+Moment = datetime | str | int
+"""A datetime, RFC 3339 text, or nanoseconds since 1970."""
+
+_TIME_NS_MAX = (1 << 63) - 1
 
 Duration = float | str | timedelta
 """A number of seconds, text with a unit, or a timedelta."""
@@ -164,3 +169,12 @@ def priority_of(given: object) -> int:
         return found
     names = ", ".join(f"{one.name.lower()} ({one.value})" for one in Priority)
     raise Refused(f"priority must be one of {names}, got {shown(given)}", field="priority")
+
+
+def moment_ns(when: Moment, what: str = "a moment") -> int:
+    """A moment in nanoseconds since 1970. Refused if it is none, or a datetime without a time zone."""
+    if isinstance(when, datetime):
+        return datetime_ns(when, what)
+    if isinstance(when, str):
+        return time_ns(text(what, when), what)
+    return whole_number(what, when, 0, _TIME_NS_MAX)

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .arguments import header_pairs, partition_offset, time_argument
+from .confirm import confirm, yes_option
 from .dlq_history import history
 from .exits import Exit
 from .output import Output, one_line_of, output_options, text_of
 from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
+    from ..api.letters import Redriven
     from ..client import Client, Letters
-    from ..client.dead_letters import DeadLetter, Redrive, Redriven
+    from ..client.dead_letters import DeadLetter, Redrive
 
 EPILOG = """\b
 Examples:
@@ -28,6 +30,7 @@ Examples:
   penstock dlq redrive orders --all --dry-run          what would go back
   penstock dlq redrive orders --reason REJECTED --after 1h --rate 50
   penstock dlq redrive orders 0/3 0/4 --target group   these two, only to the group that failed
+  penstock dlq discard orders --error 'no such user'   listed no more, and sent nowhere
 """
 
 REASONS = ["MAX_RETRIES_EXCEEDED", "REJECTED", "TTL_EXPIRED"]
@@ -36,7 +39,7 @@ LISTED = ["place", "reason", "attempts", "group", "error", "key", "value"]
 
 @click.group(epilog=EPILOG)
 def dlq() -> None:
-    """Look at dead letters, correct them and send them back."""
+    """Look at dead letters, correct them, send them back or discard them."""
 
 
 dlq.add_command(history)
@@ -248,11 +251,7 @@ def redrive(
     """Send dead letters back. Exit code 1 if some could not go."""
     from ..client.dead_letters import Redrive
 
-    if places:
-        letters = letters._replace(offsets=[partition_offset(one) for one in places])
-    if any(one is not None for one in letters) == is_all:
-        raise click.UsageError("say which: places, conditions such as --reason, or --all")
-    order = Redrive(letters, **more)
+    order = Redrive(meant(letters, places, is_all=is_all), **more)
     with connected(broker) as client:
         done = send_back(client, topic, order)
     report(ctx, done, output)
@@ -261,9 +260,56 @@ def redrive(
         ctx.exit(Exit.FOUND_PROBLEMS)
 
 
+def meant(letters: "Letters", places: tuple[str, ...], *, is_all: bool) -> "Letters":
+    """Which dead letters a command line says. UsageError if it says none, or all and some."""
+    if places:
+        letters = letters._replace(offsets=[partition_offset(one) for one in places])
+    if any(one is not None for one in letters) == is_all:
+        raise click.UsageError("say which: places, conditions such as --reason, or --all")
+    return letters
+
+
+@dlq.command(epilog="Example: penstock dlq discard orders --error 'no such user' --dry-run")
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("places", nargs=-1, metavar="[PARTITION/OFFSET]...")
+@letter_options
+@click.option("--all", "is_all", is_flag=True, help="All of them.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
+@click.option("--dry-run", is_flag=True, help="Only say what would happen.")
+@yes_option
+@remote_options
+@output_options
+def discard(
+    *,
+    topic: str,
+    places: tuple[str, ...],
+    letters: "Letters",
+    is_all: bool,
+    is_sure: bool,
+    broker: BrokerOptions,
+    output: Output,
+    **more: Any,
+) -> None:
+    """Have dead letters listed no more, and send them nowhere.
+
+    Their messages stay in TOPIC.dlq for its retention.
+    """
+    chosen = meant(letters, places, is_all=is_all)
+    with connected(broker) as client:
+        if not more["dry_run"]:
+            found = client.discard(topic, selection=chosen, **{**more, "dry_run": True}).matched
+            loss = f"{found} dead letters of {topic} are discarded"
+            confirm(topic, loss, client.url, is_sure=is_sure)
+        done = client.discard(topic, selection=chosen, **more)
+    would = "would be" if done.dry_run else "are"
+    count = done.matched if done.dry_run else done.discarded
+    record = {"matched": done.matched, "discarded": done.discarded, "dry_run": done.dry_run}
+    output.outcome(f"{done.matched} found, {count} {would} discarded", record)
+
+
 def send_back(client: "Client", topic: str, order: "Redrive") -> "Redriven":
     """Redrive dead letters. Returns the sum of all calls: with a rate each one ends after some seconds."""
-    from ..client.dead_letters import Redriven
+    from ..api.letters import Redriven
     from .progress import Bar
 
     if order.rate is None or order.dry_run:

@@ -12,10 +12,10 @@ serve both: what is shown of replies, retries, batches. The guide: docs/client.m
 
 from typing import TYPE_CHECKING
 
+from ..api.contents import Content as Content
+from ..api.letters import Letters as Letters
 from ..api.units import Duration as Duration
-from .commands import Content as Content
-from .commands import Moment as Moment
-from .dead_letters import Letters as Letters
+from ..api.units import Moment as Moment
 from .leased_messages import Delivered as Delivered
 from .leased_messages import Polled as Polled
 from .leased_messages import Received as Received

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from ..api.answers import Answer, Kind
-from ..api.arguments import text, whole_number
+from ..api.arguments import text, utf8, whole_number
 from ..api.command import Command
 from ..api.commits import StageNamed
 from ..api.dead_letters import RedriveDeadLetters
@@ -18,14 +18,8 @@ from ..api.schedules import CreateSchedule, DeleteSchedule, RunSchedule
 from ..api.start import EARLIEST, LATEST, Start
 from ..api.topics import AddPartitions, CreateTopic, DeleteTopic
 from ..api.transactions import Stage
-from ..api.units import datetime_ns, duration_ns, time_ns
+from ..api.units import Moment, duration_ns, moment_ns
 from ..errors import Refused
-
-Content = bytes | str | None
-"""A key or a value; text stands for its UTF-8 bytes."""
-
-Moment = datetime | str | int
-"""A datetime, RFC 3339 text, or nanoseconds since 1970."""
 
 _ONCE = frozenset(
     {
@@ -88,15 +82,6 @@ def acks_or_none(given: str | int | None) -> Acks | None:
     return None if given is None else acks_of(given)
 
 
-def moment_ns(when: Moment, what: str = "a moment") -> int:
-    """A moment in nanoseconds since 1970. Refused if it is none, or a datetime without a time zone."""
-    if isinstance(when, datetime):
-        return datetime_ns(when, what)
-    if isinstance(when, str):
-        return time_ns(text(what, when), what)
-    return whole_number(what, when, 0, _TIME_NS_MAX)
-
-
 def past_moment(when: Moment) -> Moment:
     """A moment; a span such as "15m" is so long ago."""
     if isinstance(when, str) and _SPAN.fullmatch(when):
@@ -116,19 +101,3 @@ def start_of(when: Moment) -> Start:
 def name_of(kind: str, given: object) -> str:
     """The name of a topic or a group, as bare text. Refused if it is none."""
     return utf8(text(f"the name of a {kind}", given), f"the name of a {kind}")
-
-
-def utf8(given: str, what: str) -> str:
-    """Text that can be sent. Refused if UTF-8 cannot hold it."""
-    try:
-        given.encode()
-    except UnicodeEncodeError as error:
-        raise Refused(f"{what} is text that UTF-8 cannot hold: {error.reason}") from None
-    return given
-
-
-def partition_number(given: object) -> int:
-    """The number of a partition. Refused if it is none."""
-    return whole_number(
-        "partitions and offsets are whole numbers; this one", given, 0, _TIME_NS_MAX
-    )

@@ -6,10 +6,9 @@ from typing import Any, TypedDict
 
 from ..api.arguments import plain_function, several, text, whole_number
 from ..api.frames import ClientDefaults
-from ..api.units import Duration, duration_s
+from ..api.units import Duration, Moment, duration_s
 from ..errors import PenstockError, Refused
 from ..model import check_name
-from .commands import Moment
 
 OnPartitions = Callable[[list[str]], Any]
 """Called with partitions, written as "orders/0". With asyncio it may be a coroutine function."""

@@ -1,28 +1,24 @@
 """Dead letters as the client shows them, and which of them are meant."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ..api.arguments import choice, flag, instance, text, whole_number
+from ..api.arguments import choice, flag, whole_number
+from ..api.contents import Content, HeadersIn
 from ..api.dead_letters import (
-    ALL,
     REDRIVE_LIMIT,
     DeadLetterCount,
-    Edit,
+    DiscardDeadLetters,
     GroupBy,
     RedriveDeadLetters,
-    RedriveReply,
-    Selection,
     Target,
 )
 from ..api.dead_letters import DeadLetter as StoredLetter
+from ..api.letters import ALL_LETTERS, Letters, edit_of, selection_of
 from ..api.units import time_text
-from ..errors import Refused
 from ..model import Headers
-from .commands import Content, Moment, moment_ns, name_of, partition_number, utf8
-from .producer_batch import HeadersIn, bytes_of, pairs_of
+from .commands import name_of
 
 _RATE_MAX = 1_000_000
 _CONTENT_BYTES_MAX = 1 << 30
@@ -76,55 +72,6 @@ def letter_of(found: StoredLetter) -> DeadLetter:
     )
 
 
-class Letters(NamedTuple):
-    """Selects dead letters: every condition that is given has to hold; without any, all are selected."""
-
-    reason: str | None = None
-    group: str | None = None
-    error: str | None = None
-    before: Moment | None = None
-    after: Moment | None = None
-    offsets: Sequence[tuple[int, int]] | None = None
-
-    def selection(self) -> Selection:
-        """Refused if a condition is none."""
-        reason, group, error = (
-            None if one is None else utf8(text(name, one), name)
-            for name, one in zip(("reason", "group", "error"), self[:3], strict=True)
-        )
-        before_ns, after_ns = (
-            None if one is None else moment_ns(one, name)
-            for name, one in (("before", self.before), ("after", self.after))
-        )
-        places = None
-        if self.offsets is not None:
-            places = frozenset((partition_number(a), partition_number(b)) for a, b in self.offsets)
-        if all(one is None for one in (reason, group, error, before_ns, after_ns, places)):
-            return ALL
-        return Selection(
-            reason=reason,
-            group=group,
-            error=error,
-            offsets=places,
-            before_ns=before_ns,
-            after_ns=after_ns,
-        )
-
-
-ALL_LETTERS = Letters()
-
-
-def selection_of(letters: Letters) -> Selection:
-    return instance("selection", letters, Letters).selection()
-
-
-class Redriven(msgspec.Struct, frozen=True):
-    matched: int
-    redriven: int
-    failed: list[dict[str, Any]]
-    dry_run: bool = False
-
-
 class Redrive(NamedTuple):
     """Sends dead letters back, to the `topic` or only to the `group` that failed, with some fields changed.
 
@@ -150,35 +97,22 @@ def redrive_command(topic: str, asked: Redrive) -> RedriveDeadLetters:
         name_of("topic", topic),
         selection_of(asked.selection),
         target,
-        _edit_of(asked),
+        edit_of(asked.edit, asked.headers),
         REDRIVE_LIMIT if asked.limit is None else whole_number("limit", asked.limit),
         flag("dry_run", asked.dry_run),
     )
 
 
-def _edit_of(order: Redrive) -> Edit | None:
-    changes = {} if order.edit is None else instance("edit", order.edit, dict)
-    if not changes and order.headers is None:
-        return None
-    if unknown := sorted(set(changes) - {"key", "value"}):
-        raise Refused(f"edit changes key and value, not {unknown[0]!r}")
-    return Edit(
-        "key" in changes,
-        bytes_of(changes.get("key"), "key", _CONTENT_BYTES_MAX),
-        "value" in changes,
-        bytes_of(changes.get("value"), "value", _CONTENT_BYTES_MAX),
-        None if order.headers is None else tuple(pairs_of(order.headers)),
+def discard_command(
+    topic: str, selection: Letters, limit: int | None, dry_run: bool
+) -> DiscardDeadLetters:
+    """Refused if a part of it is wrong."""
+    return DiscardDeadLetters(
+        name_of("topic", topic),
+        selection_of(selection),
+        REDRIVE_LIMIT if limit is None else whole_number("limit", limit, 1),
+        flag("dry_run", dry_run),
     )
-
-
-def redriven_of(matched: int, replies: Sequence[RedriveReply], *, is_dry_run: bool) -> Redriven:
-    failed = [
-        {"partition": partition, "offset": offset, "reason": reason}
-        for reply in replies
-        for partition, offset, reason in reply.failed
-    ]
-    redriven = sum(reply.redriven for reply in replies)
-    return Redriven(matched, redriven, failed, is_dry_run)
 
 
 def group_by(by: str) -> GroupBy:

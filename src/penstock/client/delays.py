@@ -5,12 +5,11 @@ from typing import Any
 
 import msgspec
 
-from ..api.arguments import text
+from ..api.arguments import partition_number, text, utf8
 from ..api.delays import DelayedId, DelayedMessage, DelayState
 from ..api.delays import DelayStats as PartitionDelays
-from ..api.units import Duration, duration_ns, time_text
+from ..api.units import Duration, Moment, duration_ns, moment_ns, time_text
 from ..errors import Refused
-from .commands import Moment, moment_ns, partition_number, utf8
 
 _MS_NS = 1_000_000
 

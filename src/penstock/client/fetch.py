@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from ..api.arguments import whole_number
+from ..api.arguments import partition_number, whole_number
 from ..api.dead_letters import dead_letter_message
 from ..api.fetch import Fetch, FetchReply
 from ..api.start import EARLIEST, Start
-from ..api.units import Duration
+from ..api.units import Duration, Moment, moment_ns
 from ..codec import Head, Origin, batches_in, decode_messages
 from ..errors import BadAnswer, MalformedBatch, NotFound, Refused
 from ..model import Message
-from .commands import Moment, moment_ns, name_of, partition_number, past_moment
+from .commands import name_of, past_moment
 from .replies import REPLY_BYTES_MAX
 from .topics import Topic
 

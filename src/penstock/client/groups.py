@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
+from ..api.arguments import partition_number
 from ..api.groups import GroupFacts, GroupLag, InFlight, MemberFacts, Move, PartitionOffset
 from ..api.units import time_text
 from ..errors import Refused
-from .commands import name_of, partition_number
+from .commands import name_of
 
 _MS_NS = 1_000_000
 

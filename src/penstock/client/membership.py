@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ..api.arguments import partition_number
 from ..api.groups import Mode, PartitionOffset, ResetGroup
 from ..api.members import (
     Assignor,
@@ -13,10 +14,10 @@ from ..api.members import (
     PollMember,
     ReleasePartitions,
 )
-from ..api.units import duration_ms, priority_of
+from ..api.units import Moment, duration_ms, priority_of
 from ..errors import Refused
 from ..model import Priority, TopicPartition
-from .commands import Moment, partition_number, start_of
+from .commands import start_of
 from .consumer_options import ConsumerSettings
 
 _ORDERS = {"relaxed": Mode.RELAXED, "strict": Mode.STRICT}

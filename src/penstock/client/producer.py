@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any, NamedTuple, Self, TypedDict
 
 from ..api.arguments import choice, instance, number, plain_function, text, whole_number
+from ..api.contents import LIMITS, HeadersIn, pairs_of
 from ..api.frames import ClientDefaults
 from ..api.publish import PublishBatch
 from ..codec import Compression, Marks, encode
@@ -16,7 +17,7 @@ from ..codec.schema_id import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from ..errors import OutOfSequence, PenstockError, Refused, Unreachable
 from .commands import acks_of, name_of
 from .failures import wait_asked_s
-from .producer_batch import LIMITS, Batch, CheckedMessage, HeadersIn, pairs_of, partition_of
+from .producer_batch import Batch, CheckedMessage, partition_of
 from .publish import BatchStored
 from .retry import RetryPolicy, chance, may_repeat
 from .schema_codec import SchemaCodec

@@ -1,28 +1,25 @@
 """The messages of a producer, checked, and the batch that collects them. No I/O."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mmh3
 
+from ..api.contents import LIMITS, HeadersIn, bytes_of, pairs_of
 from ..api.units import Duration, duration_s, priority_of
 from ..codec import Columns
 from ..codec.blobs import Blobs, JoinedBlobs
-from ..config import LimitsConfig
-from ..errors import PenstockError, Refused, TooLarge
+from ..errors import PenstockError, Refused
 from ..model import Headers, Priority
 from .value_appender import UNEVEN, BatchLimits, ValueAppender
 
 if TYPE_CHECKING:
     from .publish import BatchStored
 
-HeadersIn = Sequence[tuple[str, bytes | str | None]] | dict[str, bytes | str | None]
-
 _S_NS = 1_000_000_000
 # A hundred years: a longer time is a mistake, and would not fit into a time of 64 bits.
 _TTL_S_MAX = 100 * 366 * 24 * 3600
-LIMITS = LimitsConfig()
 # The memory that a message takes beside its bytes, and that each of its headers does: about what the interpreter adds.
 _MESSAGE_COST = 48
 _HEADER_COST = 96
@@ -162,26 +159,6 @@ def partition_of(key: bytes, partitions: int) -> int:
     return int(mmh3.hash(key, 0, signed=False)) % partitions
 
 
-def _encoded(text: str, what: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise Refused(f"a {what} is text that UTF-8 cannot hold: {error.reason}") from None
-
-
-def bytes_of(content: object, what: str, limit: int) -> bytes | None:
-    """The bytes of a content. Refused if it is neither bytes nor text, TooLarge over the limit."""
-    if isinstance(content, str):
-        content = _encoded(content, what)
-    if content is None:
-        return None
-    if not isinstance(content, bytes):
-        raise Refused(f"a {what} is bytes, text or None, not {type(content).__name__}")
-    if len(content) > limit:
-        raise TooLarge(f"{what} in bytes", found=len(content), limit=limit)
-    return content
-
-
 def checked_message(value: object, key: object, extra: Extra) -> CheckedMessage:
     """A message; Refused or TooLarge here, before it can spoil a batch."""
     content = bytes_of(value, "value", LIMITS.value_bytes_max)
@@ -202,19 +179,3 @@ def expiry_ns(ttl: Duration, now_ns: int) -> int:
     if not 0 < seconds <= _TTL_S_MAX:
         raise Refused(f"ttl must be above 0 and at most {_TTL_S_MAX} s, got {ttl!r}")
     return now_ns + int(seconds * _S_NS)
-
-
-def pairs_of(headers: HeadersIn) -> Headers:
-    """Headers as a message has them. Refused if they are none, TooLarge over the limit."""
-    found: list[tuple[str, bytes | None]] = []
-    size = 0
-    try:
-        for name, value in headers.items() if isinstance(headers, dict) else headers:
-            content = bytes_of(value, "header value", LIMITS.headers_bytes_max)
-            size += len(_encoded(name, "header's name")) + len(content or b"")
-            found.append((name, content))
-    except (TypeError, ValueError, AttributeError):
-        raise Refused("headers are pairs of a name and a value, or a dict of them") from None
-    if size > LIMITS.headers_bytes_max:
-        raise TooLarge("headers in bytes", found=size, limit=LIMITS.headers_bytes_max)
-    return tuple(found)

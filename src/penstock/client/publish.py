@@ -8,16 +8,16 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..api.arguments import value_of, whole_number
+from ..api.contents import LIMITS, Content, HeadersIn, bytes_of, pairs_of
 from ..api.publish import BatchStored as StoredBatch
 from ..api.publish import Delayed, Guarantee, PublishedRun
 from ..api.publish import Published as StoredMessage
 from ..api.schedule_options import ContentReaders
-from ..api.units import Duration, priority_of, time_text
+from ..api.units import Duration, Moment, priority_of, time_text
 from ..errors import PartlyPublished, PenstockError, Refused
 from ..model import Message, Priority
-from .commands import Content, Moment
 from .delays import due_ns
-from .producer_batch import LIMITS, HeadersIn, bytes_of, expiry_ns, pairs_of
+from .producer_batch import expiry_ns
 
 
 class PublishOptions(TypedDict, total=False):

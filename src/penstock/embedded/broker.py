@@ -12,7 +12,6 @@ from ..api.arguments import (
     choice,
     flag,
     function,
-    instance,
     several,
     shown,
     text,
@@ -20,14 +19,13 @@ from ..api.arguments import (
     whole_number,
 )
 from ..api.consume import Poll
+from ..api.contents import Content, HeadersIn
 from ..api.dead_letters import (
-    ALL,
+    REDRIVE_LIMIT,
     BrowseDeadLetters,
     DeadLetter,
-    Edit,
+    DiscardDeadLetters,
     RedriveDeadLetters,
-    RedriveReply,
-    Selection,
     Target,
 )
 from ..api.fetch import Read
@@ -47,6 +45,15 @@ from ..api.groups import (
     PartitionOffset,
     PlanReset,
     ResetGroup,
+)
+from ..api.letters import (
+    ALL_LETTERS,
+    Discarded,
+    Letters,
+    Redriven,
+    edit_of,
+    redriven_of,
+    selection_of,
 )
 from ..api.members import JoinGroup
 from ..api.publish import Acks, Publish, Schedule
@@ -398,35 +405,55 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
         self.driver.execute(CloseGroup(text("group", group), topic=_topic(topic)))
 
     def dead_letters(
-        self, topic: str, *, selection: Selection = ALL, limit: int = 100
+        self, topic: str, *, selection: Letters = ALL_LETTERS, limit: int = 100
     ) -> list[DeadLetter]:
         """Messages of a topic that were given up, as they were, each with its provenance; oldest first."""
-        instance("selection", selection, Selection)
-        count = whole_count("limit", limit)
+        chosen, count = selection_of(selection), whole_count("limit", limit)
         self.driver.settle()
-        return self.driver.execute(BrowseDeadLetters(topic, selection, count)).letters
+        return self.driver.execute(BrowseDeadLetters(topic, chosen, count)).letters
 
     def redrive(
         self,
         topic: str,
         *,
-        selection: Selection = ALL,
+        selection: Letters = ALL_LETTERS,
         target: str = "topic",
-        edit: Edit | None = None,
+        edit: dict[str, Content] | None = None,
+        headers: HeadersIn | None = None,
         dry_run: bool = False,
-    ) -> RedriveReply:
-        """Send dead letters back: to the topic, for every group, or only to the group that failed."""
+        limit: int | None = None,
+    ) -> Redriven:
+        """Send dead letters back: to the topic, for every group, or only to the group that failed.
+
+        `edit` changes `key` and `value`, `headers` takes the place of theirs.
+        """
         where = choice("target", target, {one.value: one for one in Target})
-        instance("selection", selection, Selection)
-        if edit is not None:
-            instance("edit", edit, Edit)
+        chosen, changes = selection_of(selection), edit_of(edit, headers)
+        most = REDRIVE_LIMIT if limit is None else whole_number("limit", limit)
         is_dry = flag("dry_run", dry_run)
         self.driver.settle()
         reply = self.driver.execute(
-            RedriveDeadLetters(topic, selection, where, edit, is_dry_run=is_dry)
+            RedriveDeadLetters(topic, chosen, where, changes, most, is_dry_run=is_dry)
         )
         self.driver.settle()
-        return reply
+        return redriven_of(reply.matched, [reply], is_dry_run=is_dry)
+
+    def discard(
+        self,
+        topic: str,
+        *,
+        selection: Letters = ALL_LETTERS,
+        limit: int | None = None,
+        dry_run: bool = False,
+    ) -> Discarded:
+        """Have dead letters listed no more, without sending them anywhere. Their messages stay in the dead-letter
+        topic for its retention.
+        """
+        chosen, is_dry = selection_of(selection), flag("dry_run", dry_run)
+        most = REDRIVE_LIMIT if limit is None else whole_number("limit", limit, 1)
+        self.driver.settle()
+        reply = self.driver.execute(DiscardDeadLetters(topic, chosen, most, is_dry))
+        return Discarded(reply.matched, reply.discarded, is_dry)
 
     def retain(self, topic: str | None = None) -> dict[str, Swept]:
         """Remove what retention lets go, now, of one topic or of all; compact what is to be compacted.

@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ...api.arguments import instance, several, text, whole_number
+from ...api.arguments import instance, partition_number, several, text, utf8, whole_number
 from ...api.command import Command
+from ...api.contents import Content, HeadersIn
 from ...api.dead_letters import (
     BrowseDeadLetters,
     CountDeadLetters,
@@ -46,6 +47,7 @@ from ...api.journeys import (
     ListJourneys,
     SearchJourneys,
 )
+from ...api.letters import ALL_LETTERS, Discarded, Letters, Redriven, redriven_of, selection_of
 from ...api.topics import (
     AddPartitions,
     ConfigureTopic,
@@ -56,28 +58,17 @@ from ...api.topics import (
     ListTopics,
     SweepTopics,
 )
-from ...api.units import Duration
+from ...api.units import Duration, Moment
 from ...errors import AlreadyExists, NotFound, Refused, TraceNotFound
-from ..commands import (
-    Content,
-    Moment,
-    name_of,
-    partition_number,
-    start_of,
-    utf8,
-)
+from ..commands import name_of, start_of
 from ..dead_letters import (
-    ALL_LETTERS,
     DeadLetter,
-    Letters,
     Redrive,
-    Redriven,
     count_of,
+    discard_command,
     group_by,
     letter_of,
     redrive_command,
-    redriven_of,
-    selection_of,
 )
 from ..delays import Delayed, DelayStats, delayed_of, due_ns, which_of
 from ..delays import stats_of as delay_stats_of
@@ -92,7 +83,6 @@ from ..groups import (
     lag_of,
     moves_of,
 )
-from ..producer_batch import HeadersIn
 from ..stats import Lanes, Reliability, Stats, lanes_of, reliability_of, stats_of, uptime_s
 from ..topics import Compaction, Topic, TopicCreated, TopicGrown, topic_of
 from .connector import AsyncConnector
@@ -272,6 +262,20 @@ class AsyncAdmin:
         """How many there are by reason, error or consumer."""
         command = CountDeadLetters(name_of("topic", topic), group_by(by), selection_of(selection))
         return [count_of(by, one) for one in await self.execute(command)]
+
+    async def discard(
+        self,
+        topic: str,
+        *,
+        selection: Letters = ALL_LETTERS,
+        limit: int | None = None,
+        dry_run: bool = False,
+    ) -> Discarded:
+        """Have dead letters listed no more, without sending them anywhere. Their messages stay in the dead-letter
+        topic for its retention.
+        """
+        reply = await self.execute(discard_command(topic, selection, limit, dry_run))
+        return Discarded(reply.matched, reply.discarded, dry_run)
 
     async def redrive(
         self,

@@ -11,9 +11,10 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ...api.answers import Kind
-from ...api.arguments import instance, several, text, whole_number
+from ...api.arguments import instance, partition_number, several, text, whole_number
 from ...api.commits import CommitStagings, DropStagings, NamedCommit, OpenStaging
 from ...api.consume import Poll
+from ...api.contents import Content
 from ...api.delays import (
     DelayedId,
     GetDelayed,
@@ -27,21 +28,14 @@ from ...api.schemas import (
     RegisterSchema,
     SchemaDescription,
 )
-from ...api.units import Duration, duration_ms, duration_s, priority_of, time_text
+from ...api.units import Duration, Moment, duration_ms, duration_s, priority_of, time_text
 from ...codec.schema_id import KEY_SCHEMA_ID, VALUE_SCHEMA_ID, joined
 from ...contexts import server_and_key
 from ...errors import NotFound, PenstockError, Refused, SequenceCommitted
 from ...model import Message, Priority, Valued
 from .. import fetch as fetching
 from ..address import Address
-from ..commands import (
-    Content,
-    Moment,
-    acks_or_none,
-    name_of,
-    partition_number,
-    start_of,
-)
+from ..commands import acks_or_none, name_of, start_of
 from ..consumer_options import ConsumerOptions, ConsumerSettings
 from ..fetch import Fetched, FetchOptions, FetchRequest
 from ..leased_messages import Delivered, Polled, Received, parts_of, reason_text

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from ...api.arguments import value_of
+from ...api.contents import HeadersIn
 from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_s
 from ...errors import PenstockError, Refused
@@ -19,7 +20,7 @@ from ..producer import (
     ProducerSettings,
     Request,
 )
-from ..producer_batch import Batch, HeadersIn, checked_message, extra_of
+from ..producer_batch import Batch, checked_message, extra_of
 from ..publish import Published, batch_stored_of
 from .connector import AsyncConnector, Call
 from .io import Background, Event, Lock, acquire_within

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Self, Unpack
 from msgspec import UNSET, UnsetType
 
 from ...api.answers import Kind
-from ...api.arguments import several, text
+from ...api.arguments import partition_number, several, text
+from ...api.contents import Content
 from ...api.transaction_answers import StageAnswers
 from ...api.transactions import (
     EndTransaction,
@@ -21,7 +22,7 @@ from ...api.transactions import (
 from ...api.units import Duration, duration_ms
 from ...errors import PenstockError, Refused
 from ...model import Message
-from ..commands import Content, name_of, partition_number
+from ..commands import name_of
 from ..leased_messages import Polled, Received
 from ..poll import Receipts
 from ..publish import Outgoing, PublishOptions, message_of, outgoing_of

@@ -14,7 +14,7 @@ from ...api.groups import PlanReset
 from ...api.topics import DescribeTopic
 from ...api.transaction_answers import StageOffsets
 from ...api.transactions import ProducerSession
-from ...api.units import Duration, duration_ms, duration_s
+from ...api.units import Duration, Moment, duration_ms, duration_s
 from ...errors import (
     NotOwner,
     PenstockError,
@@ -25,7 +25,6 @@ from ...errors import (
 )
 from ...model import check_name
 from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
-from ..commands import Moment
 from ..consumer_options import ConsumerSettings, topics_of
 from ..leased_messages import Delivered, Polled, parts_of
 from ..membership import Membership, reset_commands

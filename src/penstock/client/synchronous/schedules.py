@@ -7,6 +7,7 @@ from typing import TypeVar, Unpack
 from msgspec import UNSET, UnsetType
 
 from ...api.command import Command
+from ...api.contents import Content
 from ...api.schedule_options import (
     NewScheduleOptions,
     ScheduleChanges,
@@ -21,7 +22,7 @@ from ...api.schedules import (
     ScheduleDescription,
 )
 from ...errors import AlreadyExists
-from ..commands import Content, name_of
+from ..commands import name_of
 from ..publish import SCHEDULE_READERS, Published, published_of
 from .connector import Connector
 

@@ -12,15 +12,16 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ...api.answers import Kind
-from ...api.arguments import several, text
+from ...api.arguments import partition_number, several, text
 from ...api.commits import DropStagings, OpenStaging, StageNamedAnswers, StageNamedBatch
+from ...api.contents import Content
 from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_ms
 from ...codec import Columns, encode
 from ...codec.columns import columns_of
 from ...errors import PenstockError, Refused
 from ...model import Message
-from ..commands import Content, name_of, partition_number
+from ..commands import name_of
 from ..leased_messages import Polled, Received
 from ..poll import Receipts
 from ..publish import Outgoing, PublishOptions, message_of, outgoing_of

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ...api.command import Command
 from ...api.consume import Poll
-from ...api.dead_letters import RedriveDeadLetters
+from ...api.dead_letters import DiscardDeadLetters, RedriveDeadLetters
 from ...api.fetch import Fetch, FetchReply, Read, ReadReply
 from ...api.keys import RevokeKey, RotateKey
 from ...api.leased import LeasedMessages
@@ -302,7 +302,7 @@ class Commands:
         note = audited(command)
         if isinstance(command, ForgetQueryStart) and principal.prefixes:
             visible(driver.execute(SeeQueryStart(command.query)), command, principal)
-        if isinstance(command, RedriveDeadLetters):
+        if isinstance(command, RedriveDeadLetters | DiscardDeadLetters):
             # Letters that were on their way before have arrived, and so have these afterwards.
             driver.settle()
         if note is None:
