@@ -58,6 +58,10 @@
         PartlyPublished      some of the messages of a call were stored, others not
         TooManyRequests      over a rate or a number of requests at once
         Draining             about to stop
+        NotLeader            this node copies another one, which is named; or waits to hear which one leads
+          LeaderUnknown      no node is known to lead
+        NotEnoughReplicas    the standby is away, and what is asked for has to be on both machines; nothing was done
+        Unconfirmed          the standby has not confirmed in time: it may be there or not
         Unreachable          no server answers at the address, or it left in the middle
           AnswerTimeout      the server took too long
           BadAnswer          what came back is not an answer of a broker
@@ -682,6 +686,45 @@ class Draining(Unavailable):
 
     def __init__(self) -> None:
         super().__init__("the broker is stopping", retry_after_ms=1000)
+
+
+class NotLeader(Unavailable):
+    """Nothing was done. `leader` and `http` are where the leader answers, on the binary port and over HTTP."""
+
+    code = "NOT_LEADER"
+
+    def __init__(self, message: str, *, leader: str, http: str, epoch: int) -> None:
+        super().__init__(message, leader=leader, http=http, epoch=epoch)
+
+
+class LeaderUnknown(NotLeader):
+    """Nothing was done, and this node does not know which one leads; a person may have to say so."""
+
+
+class NotEnoughReplicas(Unavailable):
+    """Nothing was done."""
+
+    code = "NOT_ENOUGH_REPLICAS"
+
+    def __init__(self, *, found: int, wanted: int) -> None:
+        super().__init__(
+            f"{found} of the {wanted} copies that cluster.min_isr asks for can be written: the standby is away",
+            copies=found,
+            min_isr=wanted,
+            retry_after_ms=1000,
+        )
+
+
+class Unconfirmed(Unavailable):
+    """It is on this machine, and the standby has not said that it has it, too. Repeat it with its producer's number or
+    its idempotency key.
+    """
+
+    code = "UNCONFIRMED"
+    retriable = False
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not confirmed by the standby: {reason}; it may be stored or not")
 
 
 class Unreachable(Unavailable):
