@@ -36,6 +36,7 @@
         TransactionInProgress    the last one is decided and being applied: try again
         CommitNameTaken      another writer commits under this name
         SequenceCommitted    a staging for a sequence that is committed
+        Fenced               a node of a later epoch leads, or has been promised to
         StagingMismatch      a staging that is not of this commit, or does not hold what the commit says
         CommitInProgress     the last commit of this name is being applied: try again
         OverCommitQuota      too many names of commits, or stagings under one of them
@@ -68,6 +69,7 @@
       Damaged                stored bytes are not what was written; never repaired silently
         DamagedBatch
         DamagedFile
+        HistoryLost          a replica would have to cut what it knows to be committed
       Internal               a bug of ours; the broker's log has the traceback
       Fatal                  the process must stop: nothing it says can be trusted any more
         SyncFailed
@@ -423,6 +425,19 @@ class OutOfSequence(Refused):
             producer=producer,
             reason=reason,
             next_sequence=next_sequence,
+        )
+
+
+class Fenced(Refused):
+    """A node spoke in an epoch that is over: another node leads in a later one, or was promised to."""
+
+    code = "FENCED"
+
+    def __init__(self, epoch: int, *, promised: int) -> None:
+        super().__init__(
+            f"epoch {epoch} is over, this node has promised to follow epoch {promised}",
+            epoch=epoch,
+            promised=promised,
         )
 
 
@@ -791,6 +806,21 @@ class DamagedFile(Damaged):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"damaged file {path}: {reason}", path=path, reason=reason)
         self.path, self.reason = path, reason
+
+
+class HistoryLost(Damaged):
+    """What a leader has of a log ends before what this node knows to be committed. Nothing was cut."""
+
+    code = "HISTORY_LOST"
+
+    def __init__(self, path: str, *, keep_to: int, committed: int) -> None:
+        super().__init__(
+            f"{path}: the leader's history has only the offsets below {keep_to}, and those below {committed} are known "
+            "to be committed; one of the two nodes has lost something, or is an old copy",
+            path=path,
+            keep_to=keep_to,
+            committed=committed,
+        )
 
 
 class Internal(PenstockError):
