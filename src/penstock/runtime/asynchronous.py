@@ -53,12 +53,23 @@ class ParkedPoll:
     Over when there are messages, an error, or nothing because the time was up: then `outcome` says which.
     """
 
-    __slots__ = ("_driver", "_is_parked", "_on_done", "_room", "_timer", "_waiter", "was_parked")
+    __slots__ = (
+        "_driver",
+        "_is_parked",
+        "_on_done",
+        "_room",
+        "_ticket",
+        "_timer",
+        "_waiter",
+        "was_parked",
+    )
 
     def __init__(self, driver: "AsyncDriver", room: _Room, on_done: Callable[[], None]) -> None:
         self._driver, self._room, self._on_done = driver, room, on_done
         self._timer: asyncio.TimerHandle | None = None
         self._is_parked = self.was_parked = False
+        # For what was leased, if other machines have to confirm it.
+        self._ticket: Ticket | None = None
 
     @property
     def is_parked(self) -> bool:
@@ -72,19 +83,38 @@ class ParkedPoll:
             command, principal, FOR_EVER if may_wait else 0, self._wake if may_wait else None
         )
         if not self._waiter.is_settled:
-            self._is_parked = self.was_parked = True
-            driver.parked.add(self)
+            self._park()
             self._timer = driver.loop.call_later(timeout_ns / _S_NS, self.end)
+        elif self._is_unconfirmed():
+            self._park()
+
+    def _park(self) -> None:
+        self._is_parked = self.was_parked = True
+        self._driver.parked.add(self)
 
     def _wake(self) -> None:
         """Called by any thread, with the lock held."""
         self._driver.call_from_anywhere(self.end)
 
     def end(self) -> None:
-        """Wait no longer; the caller hears of what has come until now."""
+        """Wait no longer; the caller hears of what has come until now, as soon as that is confirmed."""
+        if not self._is_parked or self._ticket is not None:
+            return
+        self._room.leave(self._waiter)
+        if not self._is_unconfirmed():
+            self._done()
+
+    def _is_unconfirmed(self) -> bool:
+        """Whether there are messages whose leases other machines have to confirm. If so, that is asked for."""
+        self._ticket = self._driver.draw() if self._waiter.messages else None
+        if self._ticket is None:
+            return False
+        self._ticket.notify(lambda: self._driver.call_from_anywhere(self._done))
+        return True
+
+    def _done(self) -> None:
         if self._is_parked:
             self._leave()
-            self._room.leave(self._waiter)
             self._on_done()
 
     def cancel(self) -> None:
@@ -101,6 +131,8 @@ class ParkedPoll:
 
     def outcome(self) -> LeasedMessages:
         """What was leased, none perhaps; or raises why nothing could be."""
+        if self._ticket is not None:
+            self._ticket.check()
         return self._waiter.outcome()
 
 
@@ -218,7 +250,7 @@ class AsyncDriver:
         if trouble is not None and not found:
             raise trouble
         if found or timeout_ns <= 0 or self.is_draining:
-            return found
+            return await self._confirmed(found)
         done, wake = self._signal()
         waiters: list[PollWaiter] = []
         try:
@@ -240,6 +272,28 @@ class AsyncDriver:
             # What was leased is theirs; trouble with another topic comes again with the next poll.
             for waiter in waiters:
                 waiter.outcome()
+        return await self._confirmed(found)
+
+    def draw(self) -> Ticket | None:
+        """The ticket for everything done so far, if other machines have to confirm it; None: nothing is waited for."""
+        gate = self.driver.gate
+        if gate is None or gate.copies == 1:
+            return None
+        return self.driver.begin_change(lambda _now: None, writers=1)[1]
+
+    def confirmed(self) -> None:
+        """Other machines have more, or are away: let replies go that waited, and readers look again."""
+        if self.driver.gate is not None:
+            with self.driver.lock:
+                self.driver.gate.reign.advance()
+                self._after_change()
+            self.driver.gate.settle()
+
+    async def _confirmed(self, found: LeasedMessages) -> LeasedMessages:
+        """What was leased, once other machines have confirmed it where they have to. Unconfirmed."""
+        ticket = self.draw() if found else None
+        if ticket is not None:
+            await self.settled(ticket)
         return found
 
     async def poll_member(
@@ -259,7 +313,7 @@ class AsyncDriver:
                 room.abandon(waiter)
                 raise
             room.leave(waiter)
-        return waiter.outcome()
+        return await self._confirmed(waiter.outcome())
 
     def park(
         self,

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 from ..broker.node import Observer
 from ..config import LimitsConfig, NodeConfig
 from ..ports import Clock, Entropy
+from .commit_gate import CommitGate
 
 
 @runtime_checkable
@@ -28,3 +29,5 @@ class World:
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     config: NodeConfig = field(default_factory=NodeConfig)
     observer: Observer | None = None
+    # With a standby: the reign that the node begins, and where replies wait for others to confirm.
+    gate: CommitGate | None = None

@@ -40,7 +40,9 @@ class BrokerSection:
     advertise: str = key(
         "", "Name or address that clients are told to connect to; empty: the one they came to."
     )
-    node_id: int = key(1, "Number of this broker, as Kafka clients see it.")
+    node_id: int = key(
+        1, "Number of this broker, as Kafka clients see it; with a standby in 1..255, each its own."
+    )
     auto_create_topics: bool = key(
         False,
         "Make a topic that a Kafka client asks for and that there is not, if its key may make topics.",
@@ -84,8 +86,10 @@ def conflicts(
         yield names, InvalidConfig("broker.host", broker.host, expected)
     if cluster.is_on and not 1 <= broker.node_id <= NODE_MAX:
         expected = f"in 1..{NODE_MAX}, and another one than the peer's, with a standby"
-        names = ("broker.node_id", "cluster.listen")
-        yield names, InvalidConfig("broker.node_id", broker.node_id, expected)
+        yield (
+            ("broker.node_id", "cluster.listen"),
+            InvalidConfig("broker.node_id", broker.node_id, expected),
+        )
     largest = limits.value_bytes_max
     for name, found in (
         ("http.body_bytes_max", http.body_bytes_max),
