@@ -23,6 +23,7 @@ from ...journeys.latency import Latencies
 from ...log import AppendResult, Log
 from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
+from ...log.reign import ALONE, Reign
 from ...model import PRODUCER_NONE
 from ...ports import Entropy, Zones
 from ...schedules.timing import UtcOnly
@@ -109,6 +110,7 @@ class Setting:
     prefetch: PrefetchCache = field(default_factory=PrefetchCache)
     latencies: Latencies = field(default_factory=Latencies)
     zones: Zones = field(default_factory=UtcOnly)
+    reign: Reign = ALONE
 
 
 class Partition:
