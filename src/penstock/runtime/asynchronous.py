@@ -18,6 +18,8 @@ from ..api.consume import CountHeld, Poll
 from ..api.leased import LeasedMessages
 from ..api.members import PollMember
 from ..api.principals import LOCAL, Principal
+from ..api.publish import Guarantee
+from ..broker.partition.start import visible_end
 from ..config import FsyncPolicy
 from ..errors import Damaged, PenstockError, Unavailable
 from .threads import FOR_EVER, STEPS_MAX, Stepwise, ThreadDriver
@@ -160,6 +162,13 @@ class AsyncDriver:
         driver.after_change = self._after_change
 
     @property
+    def synced_guarantee(self) -> Guarantee:
+        """What holds for a reply that has waited for its ticket."""
+        gate = self.driver.gate
+        is_copied = gate is not None and gate.copies > 1
+        return Guarantee.REPLICATED if is_copied else Guarantee.FSYNCED
+
+    @property
     def waiting(self) -> int:
         """How many wait for messages."""
         return len(self._waits) + len(self._subscribers) + len(self.parked)
@@ -285,7 +294,7 @@ class AsyncDriver:
         """Other machines have more, or are away: let replies go that waited, and readers look again."""
         if self.driver.gate is not None:
             with self.driver.lock:
-                self.driver.gate.reign.advance()
+                self.driver.gate.commits.advance()
                 self._after_change()
             self.driver.gate.settle()
 
@@ -405,7 +414,7 @@ class AsyncDriver:
         opened = self.driver.node.open.get(topic)
         # Under the same name there may be another topic by now, of fewer partitions.
         partition = None if opened is None else opened.partitions.serving_at(number)
-        return _GONE if partition is None else partition.messages.end_offset
+        return _GONE if partition is None else visible_end(partition.messages)
 
     def drain(self) -> None:
         """End all waits, now and from now on."""

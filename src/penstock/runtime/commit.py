@@ -271,7 +271,8 @@ class SyncPoint(Generic[P]):
         # Before anything is read: a writer without the lock first writes, and then takes its ticket.
         self._covered.append(self._ticket)
         if self.gate is not None:
-            self._ticket.position = self.gate.reign.sequence
+            self._ticket.position = self.gate.commits.sequence
+            self.gate.on_planned()
         self._ticket = Ticket()
         self._is_dirty = self._is_asked = False
         return self._target.plan_sync()

@@ -15,7 +15,7 @@ from .tickets import Ticket
 _MS_NS = 1_000_000
 
 
-class Reign(Protocol):
+class Commits(Protocol):
     """The leader of `penstock.replication`, as far as replies need it. Called with the driver's lock held."""
 
     @property
@@ -27,20 +27,22 @@ class Reign(Protocol):
         """How many machines have all that is committed, this one included."""
         ...
 
-    def advance(self) -> None: ...
+    def advance(self) -> bool: ...
 
 
 class CommitGate:
     """Thread-safe. `copies`: as many machines have to have what is confirmed."""
 
     def __init__(
-        self, reign: Reign, copies: int, timeout_ms: int, now_ns: Callable[[], int]
+        self, commits: Commits, copies: int, timeout_ms: int, now_ns: Callable[[], int]
     ) -> None:
-        self.reign, self.copies = reign, copies
+        self.commits, self.copies = commits, copies
         self._timeout_ns, self._now_ns = timeout_ms * _MS_NS, now_ns
         self._lock = Lock()
         # In the order of their positions: each with when it is late.
         self._held: deque[tuple[int, int, Ticket]] = deque()
+        # Called by any thread when a sync begins: others should have by then what it covers.
+        self.on_planned: Callable[[], None] = _ignore
         # Why nothing is admitted any more.
         self.closed: PenstockError | None = None
 
@@ -48,14 +50,14 @@ class CommitGate:
         """NotEnoughReplicas: a machine is away that would have to confirm. Or what the gate was closed with."""
         if self.closed is not None:
             raise self.closed.with_traceback(None)
-        found = self.reign.in_sync
+        found = self.commits.in_sync
         if found < self.copies:
             raise NotEnoughReplicas(found=found, wanted=self.copies)
 
     def hold(self, ticket: Ticket) -> None:
         """Settle a ticket whose sync was run, as soon as its position is committed."""
         with self._lock:
-            is_done = ticket.position <= self.reign.committed
+            is_done = ticket.position <= self.commits.committed
             if not is_done and self.closed is None:
                 self._held.append((ticket.position, self._now_ns() + self._timeout_ns, ticket))
                 return
@@ -63,7 +65,7 @@ class CommitGate:
 
     def settle(self) -> None:
         """More may be committed: let those go on that waited for it."""
-        for ticket in self._take(lambda position, _until: position <= self.reign.committed):
+        for ticket in self._take(lambda position, _until: position <= self.commits.committed):
             ticket.settle(None)
 
     def expire(self) -> None:
@@ -89,3 +91,7 @@ class CommitGate:
             while self._held and is_over(*self._held[0][:2]):
                 taken.append(self._held.popleft()[2])
         return taken
+
+
+def _ignore() -> None:
+    return

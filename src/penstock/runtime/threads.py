@@ -496,7 +496,7 @@ class ThreadDriver:
         now = self.now()
         faults = plan.settle(self.node, now)
         if self.gate is not None:
-            self.gate.reign.advance()
+            self.gate.commits.advance()
         for fault in faults:
             self.logger.error("%s", fault.error())
         try:

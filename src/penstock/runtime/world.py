@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from ..broker.node import Observer
 from ..config import LimitsConfig, NodeConfig
+from ..log.reign import ALONE, Reign
 from ..ports import Clock, Entropy
 from .commit_gate import CommitGate
 
@@ -29,5 +30,6 @@ class World:
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     config: NodeConfig = field(default_factory=NodeConfig)
     observer: Observer | None = None
-    # With a standby: the reign that the node begins, and where replies wait for others to confirm.
+    # With a standby: the reign in which logs are written, and where replies wait for others to confirm.
+    reign: Reign = ALONE
     gate: CommitGate | None = None

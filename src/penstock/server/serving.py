@@ -16,11 +16,11 @@ from pathlib import Path
 
 from ..config import OFF, FsyncPolicy
 from ..errors import PenstockError, Refused, Unavailable
+from ..log.reign import ALONE
 from ..observability.activity import Activity
 from ..observability.recent import STEP_S
 from ..runtime import RealDisk, SystemClock
 from ..runtime.asynchronous import AsyncDriver
-from ..runtime.commit_gate import CommitGate
 from ..runtime.fatal import exit_process
 from ..runtime.threads import ThreadDriver
 from ..runtime.world import World
@@ -85,7 +85,7 @@ class Serving:
         disk = RealDisk(settings.broker.data_dir, settings.storage.storage_config())
         try:
             if settings.cluster.is_on:
-                await serve_in_turns(self, disk, listener, binary_listener)
+                await serve_in_turns(self, disk, listener, binary_listener, listen)
             else:
                 await self.serve_clients(disk, listener, binary_listener)
         finally:
@@ -105,7 +105,7 @@ class Serving:
         if settings.otlp.endpoint:
             spans = SpanExport(settings.otlp, settings.broker.id, self.logger)
         activity = Activity()
-        driver = self._open(disk, activity, None if leading is None else leading.gate)
+        driver = self._open(disk, activity, leading)
         loop = asyncio.get_running_loop()
         app = make_app(settings, AsyncDriver(driver, loop), data, self.logger, activity)
         stopped = asyncio.Event()
@@ -156,9 +156,7 @@ class Serving:
         if on_ready is not None:
             asyncio.get_running_loop().call_soon(on_ready, self.address, binary_address)
 
-    def _open(
-        self, disk: RealDisk, activity: Activity, gate: CommitGate | None = None
-    ) -> ThreadDriver:
+    def _open(self, disk: RealDisk, activity: Activity, leading: Leading | None) -> ThreadDriver:
         world = World(
             clock=SystemClock(),
             entropy=random.SystemRandom(),
@@ -167,10 +165,11 @@ class Serving:
             limits=self.settings.limits.limits_config(),
             config=self.settings.node_config(),
             observer=activity.observe,
-            gate=gate,
+            gate=None if leading is None else leading.gate,
+            reign=ALONE if leading is None else leading.leader,
         )
         storage = self.settings.storage.storage_config()
-        if gate is not None and gate.copies > 1:
+        if leading is not None and leading.gate.copies > 1:
             # What a reply promises is on two disks: to sync here as seldom as alone would promise less.
             storage = replace(storage, fsync=FsyncPolicy.ALWAYS)
         return ThreadDriver(disk, storage, world)

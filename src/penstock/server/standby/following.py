@@ -3,21 +3,24 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
-from ...errors import PenstockError, Unreachable
+from ...errors import Unreachable
 from ...model import Buffer
-from ...replication.frames import Durable, HandOver, Level, encode_frame
+from ...replication.frames import Frame, HandOver, Level, encode_frame
 from ...replication.replica import Replica
 from ...runtime import RealDisk
-from .link import Link, PeerFrame
+from .link import Link
 from .membership import Membership, Peer
 
-_SILENCE_TIMES = 2
+T = TypeVar("T")
 
 
 class Following:
-    """The logs of this data directory while another node leads. `storage` is the one thread that touches them."""
+    """The logs of this data directory while another node leads. One thread, `storage`, touches them."""
 
     def __init__(
         self,
@@ -29,8 +32,123 @@ class Following:
         self._disk, self._membership, self._logger = disk, membership, logger
         self._storage = storage
         self._replica: Replica | None = None
-        self._received: list[tuple[PeerFrame, memoryview]] = []
+        self._received: list[tuple[Frame, memoryview]] = []
         self._has_more = asyncio.Event()
-        self._durable = self._announced = self._behind_bytes = 0
-        self._heard_wall_ns = 0
-        self._is_started = False
+        # What the leader had when it was heard last, and what of that is durable here.
+        self._announced = self._durable = 0
+        self._bytes_in = 0
+        self._level_at = 0.0
+
+    async def _in_storage(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._storage, work)
+
+    async def run(self, link: Link, peer: Peer) -> None:
+        """Copy a leader until the connection ends, or it hands over. Raises why it cannot be copied."""
+        membership = self._membership
+        replica = await self._in_storage(self._opened)
+        await link.send(membership.hello())
+        self._received.clear()
+        storing = asyncio.get_running_loop().create_task(self._store(link, replica, peer))
+        receiving = asyncio.get_running_loop().create_task(self._receive(link))
+        try:
+            done, _ = await asyncio.wait((storing, receiving), return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+        finally:
+            for one in (storing, receiving):
+                one.cancel()
+            await asyncio.wait((storing, receiving))
+
+    def _opened(self) -> Replica:
+        if self._replica is None:
+            self._replica = Replica(self._disk)
+        return self._replica
+
+    async def _receive(self, link: Link) -> None:
+        """Take frames from the leader. Unreachable: nothing was heard of it for too long."""
+        silence_s = self._membership.cluster.replica_lag_ms / 1000
+        while True:
+            try:
+                async with asyncio.timeout(silence_s):
+                    frame, payload = await link.receive()
+            except TimeoutError:
+                raise Unreachable(link.host, f"nothing heard for {silence_s:g} s") from None
+            self._bytes_in = link.bytes_in
+            self._received.append((frame, payload))  # type: ignore[arg-type]  # The replica refuses others.
+            self._has_more.set()
+
+    async def _store(self, link: Link, replica: Replica, peer: Peer) -> None:
+        """Store and sync what has come, all of it at once, and answer; until the leader hands over."""
+        while True:
+            await self._has_more.wait()
+            self._has_more.clear()
+            received, self._received = self._received, []
+            answers = await self._in_storage(partial(self._store_all, replica, received))
+            for parts in answers:
+                link.write_parts(parts)
+            await link.drain()
+            for frame, _ in received:
+                if isinstance(frame, Level):
+                    self._note_level(frame)
+                elif isinstance(frame, HandOver):
+                    self._logger.info("node %d has handed over", peer.node)
+                    self._membership.take_hand_over(frame.epoch)
+                    return
+
+    def _store_all(
+        self, replica: Replica, received: list[tuple[Frame, memoryview]]
+    ) -> list[list[Buffer]]:
+        """In the storage thread: frames to answer with, the last of them what is durable now."""
+        answers: list[list[Buffer]] = []
+        for frame, payload in received:
+            answers += [encode_frame(one) for one in replica.receive(frame, payload)]
+        plan = replica.plan_sync()
+        plan.run()
+        durable = replica.synced(plan)
+        if durable is not None:
+            self._durable = durable.sequence
+            answers.append(encode_frame(durable))
+        return answers
+
+    def _note_level(self, level: Level) -> None:
+        self._announced = level.sequence
+        if self._durable >= level.sequence:
+            self._level_at = time.monotonic()
+            self._membership.leveled()
+
+    def status(self) -> dict[str, object]:
+        """How far this node is behind its leader, in appends and in seconds."""
+        behind = max(0, self._announced - self._durable)
+        lag_s = time.monotonic() - self._level_at if self._level_at else -1.0
+        return {
+            "lag_appends": behind,
+            "lag_s": round(lag_s, 3) if behind or lag_s < 0 else 0.0,
+            "received_bytes": self._bytes_in,
+        }
+
+    def metrics(self) -> bytes:
+        """For Prometheus, while no data is open."""
+        found = self.status()
+        role = self._membership.role.value
+        lines = [
+            "# TYPE penstock_replication_role gauge",
+            f'penstock_replication_role{{role="{role}"}} 1',
+            "# TYPE penstock_replication_epoch gauge",
+            f"penstock_replication_epoch {self._membership.epoch}",
+            "# TYPE penstock_replication_lag_seconds gauge",
+            f"penstock_replication_lag_seconds {found['lag_s']}",
+            "# TYPE penstock_replication_received_bytes_total counter",
+            f"penstock_replication_received_bytes_total {found['received_bytes']}",
+        ]
+        return "\n".join([*lines, ""]).encode()
+
+    async def close(self, lead_epoch: int = 0) -> None:
+        """Give the logs back; with an epoch, so that a node opens them to lead in it."""
+        await self._in_storage(lambda: self._close(lead_epoch))
+
+    def _close(self, lead_epoch: int) -> None:
+        replica, self._replica = self._replica, None
+        if lead_epoch:
+            (replica or Replica(self._disk)).lead(lead_epoch)
+        elif replica is not None:
+            replica.close()

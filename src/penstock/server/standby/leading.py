@@ -2,13 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import suppress
 
-from ...errors import Fenced, LeaderUnknown, PenstockError, Unavailable
-from ...replication.frames import Durable, HandOver, Hello, Level, encode_frame
+from ...errors import LeaderUnknown, PenstockError, Unavailable
+from ...replication.frames import Durable, Hello, Level, encode_frame
 from ...replication.leader import Leader
-from ...replication.stream import Stream
+from ...replication.stream import Stream, StreamState
 from ...runtime.asynchronous import AsyncDriver
 from ...runtime.commit_gate import CommitGate
 from ..audit import AuditLog
@@ -26,10 +24,14 @@ _LOOK_S = 0.002
 class Leading:
     """One reign of this node: from when it opens its data until it is closed."""
 
-    def __init__(self, membership: Membership, settings: Settings, leader: Leader) -> None:
-        self.membership, self._cluster, self.leader = membership, settings.cluster, leader
+    def __init__(self, membership: Membership, settings: Settings) -> None:
+        self.membership = membership
+        cluster = self._cluster = settings.cluster
+        self.leader = Leader(
+            membership.hello(), min_isr=cluster.copies, window_bytes=cluster.window_bytes
+        )
         self.gate = CommitGate(
-            leader, self._cluster.copies, self._cluster.ack_timeout_ms, time.monotonic_ns
+            self.leader, cluster.copies, cluster.ack_timeout_ms, time.monotonic_ns
         )
         self._follower: Follower | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -114,10 +116,13 @@ class Leading:
         sender = self._driver.loop.create_task(self._send(follower))
         try:
             while True:
-                frame, payload = await link.receive()
+                frame, _ = await link.receive()
                 follower.heard_at = time.monotonic()
                 with self._driver.driver.lock:
-                    stream.receive(frame, payload)
+                    stream.receive(frame)  # type: ignore[arg-type]  # The stream refuses others.
+                if self.leader.fenced_by:
+                    self.membership.step_down(f"a node follows epoch {self.leader.fenced_by}")
+                    return
                 if isinstance(frame, Durable):
                     follower.note(frame.sequence)
                     self._driver.confirmed()
@@ -143,14 +148,15 @@ class Leading:
                 follower.wake.clear()
                 while True:
                     with lock:
-                        parts = stream.take(_TAKE_BYTES)
+                        frames = stream.take(_TAKE_BYTES, wall_ns=time.time_ns())
+                        is_live = stream.state is StreamState.LIVE
                         follower.sent(self.leader.sequence)
-                        is_level = stream.is_level
-                    if not parts:
+                    if not frames:
                         break
+                    parts = [part for frame in frames for part in frame]
                     link.write_parts(parts)
                     await link.drain()
-                    if not is_level:
+                    if not is_live:
                         await throttle.spend(sum(map(len, parts)))
                 beat = Level(
                     self.membership.epoch,
@@ -158,7 +164,7 @@ class Leading:
                     self.leader.committed,
                     time.time_ns(),
                 )
-                if follower.is_beat_due() and is_level:
+                if follower.is_beat_due() and is_live:
                     link.write_parts(encode_frame(beat))
         except PenstockError:
             link.close()
@@ -168,20 +174,26 @@ class Leading:
         follower = self._follower
         if follower is None or self.leader.in_sync < 2:
             raise Unavailable("there is no standby that is level with this node")
-        self.gate.close(
-            LeaderUnknown("this node is handing over", leader="", http="", epoch=0)
-        )
+        self.gate.close(LeaderUnknown("this node is handing over", leader="", http="", epoch=0))
         deadline = time.monotonic() + _HAND_OVER_S
         await self._driver.in_thread(self._driver.driver.sync)
-        while self.leader.committed < self.leader.sequence:
+        while not self._has_handed_over(follower):
             if time.monotonic() > deadline or self._follower is not follower:
                 self.gate.closed = None
                 raise Unavailable("the standby did not confirm everything: this node leads on")
             follower.wake.set()
             await asyncio.sleep(_LOOK_S)
-        await follower.link.send(HandOver(self.membership.epoch, self.leader.sequence))
+            await self._driver.in_thread(self._driver.driver.sync)
+        follower.wake.set()
         self.membership.handed_over()
+        # The last frame is on its way: the connection is not to end before it.
+        while self._follower is follower and time.monotonic() < deadline:  # noqa: ASYNC110 - a connection, not an event
+            await asyncio.sleep(_LOOK_S)
         self._over.set()
+
+    def _has_handed_over(self, follower: "Follower") -> bool:
+        with self._driver.driver.lock:
+            return follower.stream.hand_over()
 
 
 class Follower:

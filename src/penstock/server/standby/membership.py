@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from secrets import randbits
 
 import msgspec
 
@@ -36,8 +37,9 @@ from ...errors import (
     Unreachable,
 )
 from ...replication.ballots import next_ballot
+from ...replication.frames import LEVEL, Hello
 from ..settings import Settings
-from .cluster_file import ClusterFacts, new_cluster_id, read_facts, write_facts
+from .cluster_file import ClusterFacts, new_cluster_id, no_facts, read_facts, write_facts
 from .link import (
     FIRST_FRAME_S,
     Claim,
@@ -75,6 +77,7 @@ class Peer:
     copies: int
     led: bool
     address: str
+    cluster_id: str
 
 
 ServeFollower = Callable[[Link, Introduction], Awaitable[None]]
@@ -88,7 +91,7 @@ class Membership:
     def __init__(self, settings: Settings, data: Path, logger: logging.Logger) -> None:
         self.settings, self._data, self._logger = settings, data, logger
         self.node, self.cluster = settings.broker.node_id, settings.cluster
-        self.facts = read_facts(data) or ClusterFacts("")
+        self.facts = read_facts(data) or no_facts()
         self.role = Role.WAITING
         self.leader: Peer | None = None
         # Set whenever the role has changed.
@@ -99,6 +102,9 @@ class Membership:
         self.serve_follower: ServeFollower | None = None
         self.follow: Follow | None = None
         self.hand_over: HandOver | None = None
+        # Told why, when this node leads no longer.
+        self.on_stepped_down: Callable[[PenstockError], None] = lambda _error: None
+        self.incarnation = randbits(62)
         self.has_follower: Callable[[], bool] = lambda: False
         self.status: Callable[[], dict[str, object]] = dict
         self.audit: Callable[[str, str], None] = lambda _what, _where: None
@@ -132,8 +138,7 @@ class Membership:
                         "in none: start this node with --follow, so that it copies the peer"
                     )
         epoch = next_ballot(0, self.node)
-        self._write(ClusterFacts(new_cluster_id(), epoch, led=True, copies=self.cluster.copies))
-        self._become(Role.LEADING)
+        self.lead(epoch)
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -157,6 +162,18 @@ class Membership:
     @property
     def epoch(self) -> int:
         return self.facts.epoch
+
+    def hello(self) -> Hello:
+        """What this node says of itself at the begin of a stream."""
+        return Hello(
+            cluster_id=self.facts.cluster_id,
+            node=self.node,
+            incarnation=self.incarnation,
+            disk_id=self.facts.disk_id,
+            level=LEVEL,
+            epoch=self.facts.epoch,
+            role="leader" if self.role is Role.LEADING else "follower",
+        )
 
     def refusal(self) -> NotLeader:
         """What clients are told while this node does not lead."""
@@ -205,7 +222,17 @@ class Membership:
 
     def _peer(self, told: Introduction, link: Link, address: str) -> Peer:
         http, binary = (one.replace("{host}", link.host) for one in (told.http, told.binary))
-        return Peer(told.node, told.role, told.epoch, http, binary, told.copies, told.led, address)
+        return Peer(
+            told.node,
+            told.role,
+            told.epoch,
+            http,
+            binary,
+            told.copies,
+            told.led,
+            address,
+            told.cluster_id,
+        )
 
     def _check(self, told: Introduction, link: Link) -> None:
         """Forbidden: the certificate is not that of the node. Refused: it is of another cluster, or has our number."""
@@ -263,6 +290,17 @@ class Membership:
         if self.role is Role.LEADING:
             self._logger.warning("this node leads no longer: %s", reason)
             self._become(Role.WAITING)
+            self.on_stepped_down(self.refusal())
+
+    def handed_over(self) -> None:
+        """The follower has everything and may lead: this node does not any more, nor claims to."""
+        self._write(msgspec.structs.replace(self.facts, led=False, is_level=True))
+        self._become(Role.WAITING)
+
+    def take_hand_over(self, epoch: int) -> None:
+        """The leader of an epoch has stopped, and this node has everything: it leads in the next."""
+        if epoch == self.facts.epoch:
+            self.lead(next_ballot(epoch, self.node))
 
     async def _follow(self, address: str) -> None:
         """Copy what the leader has until the connection ends, or this node is to lead."""
@@ -272,7 +310,7 @@ class Membership:
         try:
             if peer.role != Role.LEADING.value or peer.epoch < self.facts.epoch:
                 return
-            self._promise(link, peer)
+            self._promise(peer)
             self._become(Role.FOLLOWING, peer)
             await self.follow(link, peer)
         finally:
@@ -280,18 +318,16 @@ class Membership:
             if self.role is Role.FOLLOWING:
                 self._become(Role.WAITING)
 
-    def _promise(self, _link: Link, peer: Peer) -> None:
+    def _promise(self, peer: Peer) -> None:
         facts = self.facts
+        if not facts.cluster_id:
+            # Its first leader's cluster is this node's from now on.
+            facts = msgspec.structs.replace(facts, cluster_id=peer.cluster_id)
         if peer.epoch > facts.epoch or facts.led:
             facts = msgspec.structs.replace(
                 facts, epoch=peer.epoch, led=False, is_level=False, is_handed_over=False
             )
         self._write(msgspec.structs.replace(facts, copies=peer.copies, heard_ns=time.time_ns()))
-
-    def joined(self, cluster_id: str) -> None:
-        """The leader's cluster is this node's from now on."""
-        if not self.facts.cluster_id:
-            self._write(msgspec.structs.replace(self.facts, cluster_id=cluster_id))
 
     def leveled(self) -> None:
         """This node has everything that its leader had a moment ago."""
@@ -322,6 +358,7 @@ class Membership:
         self._write(
             ClusterFacts(
                 self.facts.cluster_id or new_cluster_id(),
+                self.facts.disk_id,
                 epoch,
                 led=True,
                 copies=self.cluster.copies,

@@ -1,7 +1,6 @@
 """The life of a broker with a standby: it leads, or it follows and refuses clients, in turns, until a signal."""
 
 import asyncio
-import random
 import signal
 import socket
 from collections.abc import Callable
@@ -46,14 +45,14 @@ async def serve_in_turns(
             membership.changed.clear()
             sockets = listener.dup(), None if binary_listener is None else binary_listener.dup()
             if membership.role is Role.LEADING:
-                await following.stop(membership.epoch)
-                leading = Leading(membership, settings, random.SystemRandom().getrandbits(62))
+                await following.close(membership.epoch)
+                leading = Leading(membership, settings)
                 await serving.serve_clients(disk, *sockets, leading)
             else:
                 await _follow(serving, membership, following, sockets)
     finally:
         await membership.stop()
-        await following.stop()
+        await following.close()
         storage.shutdown(wait=False)
 
 
@@ -92,7 +91,6 @@ async def _follow(
     loop.add_signal_handler(
         signal.SIGHUP, lambda: logger.info("a node that follows reloads nothing")
     )
-    following.start()
     while membership.role is not Role.LEADING and not serving.is_stopping:
         membership.changed.clear()
         await membership.changed.wait()
