@@ -1,7 +1,7 @@
 """What a node keeps about its cluster over restarts: `cluster.json` in the data directory, replaced as a whole."""
 
 from pathlib import Path
-from secrets import randbits, token_hex
+from secrets import token_hex
 
 import msgspec
 
@@ -16,11 +16,10 @@ class ClusterFacts(msgspec.Struct, frozen=True):
 
     `is_level`: since it began to follow `epoch`, it had once everything that the leader had. `copies` is the leader's
     cluster.min_isr as it was heard last, `heard_ns` when that was, in wall time. `is_handed_over`: the leader has
-    stopped, and said that this node has everything. `disk_id` is new with every data directory.
+    stopped, and said that this node has everything.
     """
 
     cluster_id: str
-    disk_id: int
     epoch: int = 0
     led: bool = False
     is_level: bool = False
@@ -31,11 +30,6 @@ class ClusterFacts(msgspec.Struct, frozen=True):
 
 def new_cluster_id() -> str:
     return token_hex(11)
-
-
-def no_facts() -> ClusterFacts:
-    """What a node knows that was in no cluster."""
-    return ClusterFacts("", randbits(62))
 
 
 def read_facts(data: Path) -> ClusterFacts | None:

@@ -6,17 +6,20 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from random import SystemRandom
 from typing import TypeVar
 
-from ...errors import Unreachable
-from ...model import Buffer
-from ...replication.frames import Frame, HandOver, Level, encode_frame
+from ...errors import Damaged, Unreachable
+from ...model import Buffer, Epoch
+from ...replication.frames import Frame, HandOver, Hello, Level, Parted, encode_frame
 from ...replication.replica import Replica
 from ...runtime import RealDisk
 from .link import Link
 from .membership import Membership, Peer
 
 T = TypeVar("T")
+# As often it is written down how far everything is known to be committed.
+_NOTE_S = 1.0
 
 
 class Following:
@@ -37,17 +40,18 @@ class Following:
         # What the leader had when it was heard last, and what of that is durable here.
         self._announced = self._durable = 0
         self._bytes_in = 0
-        self._level_at = 0.0
+        self._level_at = self._note_at = 0.0
+        self._aside_told = 0
 
     async def _in_storage(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._storage, work)
 
     async def run(self, link: Link, peer: Peer) -> None:
         """Copy a leader until the connection ends, or it hands over. Raises why it cannot be copied."""
-        membership = self._membership
         replica = await self._in_storage(self._opened)
-        await link.send(membership.hello())
+        await link.send(replica.hello())
         self._received.clear()
+        self._announced = self._durable = -1
         storing = asyncio.get_running_loop().create_task(self._store(link, replica, peer))
         receiving = asyncio.get_running_loop().create_task(self._receive(link))
         try:
@@ -58,11 +62,28 @@ class Following:
             for one in (storing, receiving):
                 one.cancel()
             await asyncio.wait((storing, receiving))
+            await self._in_storage(self._disconnect)
+
+    async def open(self) -> None:
+        """Open the logs, so that it is known what they are."""
+        replica = await self._in_storage(self._opened)
+        self._membership.disk_id = replica.record.disk_id
+        self._membership.written_epoch = replica.epoch
 
     def _opened(self) -> Replica:
         if self._replica is None:
-            self._replica = Replica(self._disk)
+            membership = self._membership
+            self._replica = Replica(
+                self._disk,
+                node=membership.node,
+                entropy=SystemRandom(),
+                cluster_id=membership.facts.cluster_id,
+            )
         return self._replica
+
+    def _disconnect(self) -> None:
+        if self._replica is not None:
+            self._replica.disconnect()
 
     async def _receive(self, link: Link) -> None:
         """Take frames from the leader. Unreachable: nothing was heard of it for too long."""
@@ -100,19 +121,32 @@ class Following:
     ) -> list[list[Buffer]]:
         """In the storage thread: frames to answer with, the last of them what is durable now."""
         answers: list[list[Buffer]] = []
-        for frame, payload in received:
-            answers += [encode_frame(one) for one in replica.receive(frame, payload)]
-        plan = replica.plan_sync()
-        plan.run()
-        durable = replica.synced(plan)
-        if durable is not None:
+        try:
+            for frame, payload in received:
+                answers += [encode_frame(one) for one in replica.receive(frame, payload)]
+            plan = replica.plan_sync()
+            plan.run()
+            durable = replica.synced(plan)
+        except Damaged:
+            # Opened once more, what is damaged is set aside, and comes again from the leader.
+            self._replica = None
+            replica.discard()
+            raise
+        for one in replica.aside[self._aside_told :]:
+            self._logger.warning("set aside: %s in %s: %s", one.path, one.kept_in, one.reason)
+        self._aside_told = len(replica.aside)
+        if durable is not None and durable.sequence >= 0:
             self._durable = durable.sequence
+        if durable is not None and replica.leader is not None and not _is_talking(received):
             answers.append(encode_frame(durable))
+        if time.monotonic() >= self._note_at:
+            self._note_at = time.monotonic() + _NOTE_S
+            replica.note_committed()
         return answers
 
     def _note_level(self, level: Level) -> None:
-        self._announced = level.sequence
-        if self._durable >= level.sequence:
+        self._announced = max(self._announced, level.sequence)
+        if self._durable >= self._announced:
             self._level_at = time.monotonic()
             self._membership.leveled()
 
@@ -142,13 +176,28 @@ class Following:
         ]
         return "\n".join([*lines, ""]).encode()
 
-    async def close(self, lead_epoch: int = 0) -> None:
-        """Give the logs back; with an epoch, so that a node opens them to lead in it."""
-        await self._in_storage(lambda: self._close(lead_epoch))
+    async def lead(self, epoch: int) -> dict[str, int]:
+        """Give the logs back so that a node opens them to lead; returns the ends that are known to be committed."""
 
-    def _close(self, lead_epoch: int) -> None:
-        replica, self._replica = self._replica, None
-        if lead_epoch:
-            (replica or Replica(self._disk)).lead(lead_epoch)
-        elif replica is not None:
-            replica.close()
+        def begin() -> dict[str, int]:
+            replica = self._opened()
+            committed = replica.lead(Epoch(epoch))
+            self._replica = None
+            return committed
+
+        return await self._in_storage(begin)
+
+    async def close(self) -> None:
+        """Give the logs back."""
+
+        def end() -> None:
+            replica, self._replica = self._replica, None
+            if replica is not None:
+                replica.close()
+
+        await self._in_storage(end)
+
+
+def _is_talking(received: list[tuple[Frame, memoryview]]) -> bool:
+    """Whether the two nodes are still finding out where their histories part: nothing is confirmed yet."""
+    return any(isinstance(frame, Hello | Parted) for frame, _ in received)

@@ -2,10 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 from ...errors import LeaderUnknown, PenstockError, Unavailable
+from ...ports import Disk
 from ...replication.frames import Durable, Hello, Level, encode_frame
 from ...replication.leader import Leader
+from ...replication.replica_file import read_record, write_record
 from ...replication.stream import Stream, StreamState
 from ...runtime.asynchronous import AsyncDriver
 from ...runtime.commit_gate import CommitGate
@@ -17,6 +20,7 @@ from .membership import Membership
 _TAKE_BYTES = 1 << 20
 # As often a follower hears that its leader is there, and the leader that a follower is.
 HEARTBEAT_S = 0.25
+_BEATS_A_NOTE = 4
 _HAND_OVER_S = 20.0
 _LOOK_S = 0.002
 
@@ -24,11 +28,21 @@ _LOOK_S = 0.002
 class Leading:
     """One reign of this node: from when it opens its data until it is closed."""
 
-    def __init__(self, membership: Membership, settings: Settings) -> None:
-        self.membership = membership
+    def __init__(
+        self,
+        membership: Membership,
+        settings: Settings,
+        disk: Disk,
+        committed: Mapping[str, int],
+    ) -> None:
+        """`committed`: the ends of logs that were known to be committed before this reign."""
+        self.membership, self._disk = membership, disk
         cluster = self._cluster = settings.cluster
         self.leader = Leader(
-            membership.hello(), min_isr=cluster.copies, window_bytes=cluster.window_bytes
+            membership.hello(),
+            min_isr=cluster.copies,
+            committed=committed,
+            window_bytes=cluster.window_bytes,
         )
         self.gate = CommitGate(
             self.leader, cluster.copies, cluster.ack_timeout_ms, time.monotonic_ns
@@ -57,6 +71,16 @@ class Leading:
         if self._follower is not None:
             self._follower.link.close()
         self.gate.fail("this node leads no longer")
+        await self._driver.in_thread(self._note_committed)
+
+    def _note_committed(self) -> None:
+        """Write down how far everything is committed: that is shown to readers after a restart, and never cut."""
+        with self._driver.driver.lock:
+            ends = self.leader.known_ends()
+        record = read_record(self._disk)
+        if record is not None and ends != record.committed:
+            record.committed = ends
+            write_record(self._disk, record)
 
     def _stepped_down(self, error: PenstockError) -> None:
         """Another node leads: nothing more is promised."""
@@ -70,9 +94,13 @@ class Leading:
 
     async def _beat(self) -> None:
         """A follower hears of its leader, and replies that wait too long are given up."""
+        beats = 0
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self.gate.expire()
+            beats += 1
+            if beats % _BEATS_A_NOTE == 0:
+                await self._driver.in_thread(self._note_committed)
             follower = self._follower
             if follower is None:
                 continue
@@ -158,13 +186,9 @@ class Leading:
                     await link.drain()
                     if not is_live:
                         await throttle.spend(sum(map(len, parts)))
-                beat = Level(
-                    self.membership.epoch,
-                    follower.sequence,
-                    self.leader.committed,
-                    time.time_ns(),
-                )
                 if follower.is_beat_due() and is_live:
+                    # Without a sequence: how far it was sent everything is said by the stream.
+                    beat = Level(self.leader.epoch, -1, self.leader.committed, time.time_ns())
                     link.write_parts(encode_frame(beat))
         except PenstockError:
             link.close()

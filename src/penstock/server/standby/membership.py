@@ -39,7 +39,7 @@ from ...errors import (
 from ...replication.ballots import next_ballot
 from ...replication.frames import LEVEL, Hello
 from ..settings import Settings
-from .cluster_file import ClusterFacts, new_cluster_id, no_facts, read_facts, write_facts
+from .cluster_file import ClusterFacts, new_cluster_id, read_facts, write_facts
 from .link import (
     FIRST_FRAME_S,
     Claim,
@@ -91,7 +91,7 @@ class Membership:
     def __init__(self, settings: Settings, data: Path, logger: logging.Logger) -> None:
         self.settings, self._data, self._logger = settings, data, logger
         self.node, self.cluster = settings.broker.node_id, settings.cluster
-        self.facts = read_facts(data) or no_facts()
+        self.facts = read_facts(data) or ClusterFacts("")
         self.role = Role.WAITING
         self.leader: Peer | None = None
         # Set whenever the role has changed.
@@ -105,6 +105,8 @@ class Membership:
         # Told why, when this node leads no longer.
         self.on_stepped_down: Callable[[PenstockError], None] = lambda _error: None
         self.incarnation = randbits(62)
+        # Of the data directory: what it is called, and the latest epoch in which any of its logs was written.
+        self.disk_id = self.written_epoch = 0
         self.has_follower: Callable[[], bool] = lambda: False
         self.status: Callable[[], dict[str, object]] = dict
         self.audit: Callable[[str, str], None] = lambda _what, _where: None
@@ -137,7 +139,7 @@ class Membership:
                         f"the peer at {address} is in a cluster already (epoch {peer.epoch}), and this data directory "
                         "in none: start this node with --follow, so that it copies the peer"
                     )
-        epoch = next_ballot(0, self.node)
+        epoch = next_ballot(self.written_epoch, self.node)
         self.lead(epoch)
 
     async def stop(self) -> None:
@@ -169,7 +171,7 @@ class Membership:
             cluster_id=self.facts.cluster_id,
             node=self.node,
             incarnation=self.incarnation,
-            disk_id=self.facts.disk_id,
+            disk_id=self.disk_id,
             level=LEVEL,
             epoch=self.facts.epoch,
             role="leader" if self.role is Role.LEADING else "follower",
@@ -358,7 +360,6 @@ class Membership:
         self._write(
             ClusterFacts(
                 self.facts.cluster_id or new_cluster_id(),
-                self.facts.disk_id,
                 epoch,
                 led=True,
                 copies=self.cluster.copies,
@@ -483,7 +484,7 @@ class Membership:
                     await self.changed.wait()
 
     async def _take_over(self, *, is_forced: bool) -> None:
-        facts, highest = self.facts, self.facts.epoch
+        facts, highest = self.facts, max(self.facts.epoch, self.written_epoch)
         for address in self.cluster.addresses:
             with suppress(Unreachable):
                 peer = await self._ask(address)

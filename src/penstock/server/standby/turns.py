@@ -35,18 +35,19 @@ async def serve_in_turns(
     settings, data = serving.settings, Path(serving.settings.broker.data_dir)
     membership = Membership(settings, data, serving.logger)
     membership.http, membership.binary = addresses(settings, listener, binary_listener)
-    await membership.start(listen(*split_address(settings.cluster.listen), "cluster.listen"))
     # One thread touches the logs of a follower, and one data directory has one of them at a time.
     storage = ThreadPoolExecutor(1, thread_name_prefix="penstock-replica")
     following = Following(disk, membership, storage, serving.logger)
     membership.follow = following.run
+    await following.open()
+    await membership.start(listen(*split_address(settings.cluster.listen), "cluster.listen"))
     try:
         while not serving.is_stopping:
             membership.changed.clear()
             sockets = listener.dup(), None if binary_listener is None else binary_listener.dup()
             if membership.role is Role.LEADING:
-                await following.close(membership.epoch)
-                leading = Leading(membership, settings)
+                committed = await following.lead(membership.epoch)
+                leading = Leading(membership, settings, disk, committed)
                 await serving.serve_clients(disk, *sockets, leading)
             else:
                 await _follow(serving, membership, following, sockets)
