@@ -9,12 +9,13 @@ It is replaced as a whole. A node that has lost it cannot lead: it does not know
 """
 
 import struct
+from contextlib import closing
 
 import msgspec
 
 from ..codec.checksum import checksum
 from ..errors import DamagedFile
-from ..log.layout import read_file, replace_file
+from ..log.layout import TEMPORARY, read_file
 from ..ports import Disk
 
 NAME = "replica"
@@ -58,5 +59,10 @@ def read_record(disk: Disk) -> ReplicaRecord | None:
 
 
 def write_record(disk: Disk, record: ReplicaRecord) -> None:
+    """Replace the file, durably."""
     raw = _KIND.pack(_MAGIC, _VERSION) + msgspec.msgpack.encode(record)
-    replace_file(disk, "", NAME, raw, _CHECKSUM.pack(checksum(raw)))
+    with closing(disk.create(NAME + TEMPORARY)) as file:
+        file.append(raw, _CHECKSUM.pack(checksum(raw)))
+        file.sync()
+    disk.rename(NAME + TEMPORARY, NAME)
+    disk.sync_directory("")
