@@ -9,12 +9,14 @@ from functools import partial
 from random import SystemRandom
 from typing import TypeVar
 
+import msgspec
+
 from ...errors import Damaged, Unreachable
 from ...model import Buffer, Epoch
-from ...replication.frames import Frame, HandOver, Hello, Level, Parted, encode_frame
+from ...replication.frames import Frame, HandOver, Hello, Level, Parted, Refusal, encode_frame
 from ...replication.replica import Replica
 from ...runtime import RealDisk
-from .link import Link
+from .link import Link, PeerRefused
 from .membership import Membership, Peer
 
 T = TypeVar("T")
@@ -49,7 +51,10 @@ class Following:
     async def run(self, link: Link, peer: Peer) -> None:
         """Copy a leader until the connection ends, or it hands over. Raises why it cannot be copied."""
         replica = await self._in_storage(self._opened)
-        await link.send(replica.hello())
+        hello = replica.hello()
+        await link.send(
+            msgspec.structs.replace(hello, cluster_id=self._membership.facts.cluster_id)
+        )
         self._received.clear()
         self._announced = self._durable = -1
         storing = asyncio.get_running_loop().create_task(self._store(link, replica, peer))
@@ -94,6 +99,8 @@ class Following:
                     frame, payload = await link.receive()
             except TimeoutError:
                 raise Unreachable(link.host, f"nothing heard for {silence_s:g} s") from None
+            if isinstance(frame, Refusal):
+                raise PeerRefused(frame)
             self._bytes_in = link.bytes_in
             self._received.append((frame, payload))  # type: ignore[arg-type]  # The replica refuses others.
             self._has_more.set()

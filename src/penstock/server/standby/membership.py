@@ -114,7 +114,7 @@ class Membership:
         self._accepting: ssl.SSLContext | None = contexts[0] if contexts else None
         self._dialling: ssl.SSLContext | None = contexts[1] if contexts else None
         self._links: set[asyncio.Task[None]] = set()
-        self._said = ""
+        self._said = self._said_refused = ""
         self._watching: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
 
@@ -379,13 +379,19 @@ class Membership:
         except Unreachable:
             pass  # The other side has hung up.
         except PenstockError as error:
-            self._logger.warning("peer %s refused: %s", link.host, error)
+            self._say_refused(f"peer {link.host} refused: {error}")
             await link.refuse(error, self.facts.epoch)
         except TimeoutError:
-            self._logger.warning("peer %s refused: it does not say who it is", link.host)
+            self._say_refused(f"peer {link.host} refused: it does not say who it is")
         finally:
             self._links.discard(task)
             link.close()
+
+    def _say_refused(self, text: str) -> None:
+        """A peer comes again and again: one line is enough."""
+        if text != self._said_refused:
+            self._said_refused = text
+            self._logger.warning("%s", text)
 
     async def _answer(self, link: Link) -> None:
         async with asyncio.timeout(FIRST_FRAME_S):
