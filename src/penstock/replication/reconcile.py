@@ -54,6 +54,11 @@ def keep_to(leader: LogFacts, follower: LogFacts) -> int:
     return kept if kept >= max(leader.start, follower.start) else NOTHING
 
 
+def asked_min(nodes: int, min_isr: int) -> int:
+    """How many nodes that have lost nothing have to be asked, so that one of them has all that is committed."""
+    return nodes - min_isr + 1
+
+
 def longest(inventories: Sequence[Mapping[str, LogFacts]]) -> int | None:
     """The number of a replica that has all that any of the others has; None: there is none, and a person decides.
 

@@ -59,9 +59,12 @@ class Replica:
             )
         self.record.cluster_id = self.record.cluster_id or cluster_id
         self.storage, self.watermark = Storage(disk), Watermark()
+        is_undamaged = self.storage.open()
         if found is None:
+            # An empty disk has nothing that this node may have confirmed before it was lost.
+            self.record.is_whole = bool(self.storage.logs)
             self._write()
-        if not self.storage.open():
+        if not is_undamaged:
             self._broken()
         # The one that is followed; None: not connected, or not greeted yet.
         self.leader: Hello | None = None
@@ -211,6 +214,8 @@ class Replica:
         if is_cut and one.path == META:
             storage.forget_meta()
         if log is not None and (one.keep_to == NOTHING or one.number < 0):
+            if one.facts is not None:
+                self._broken()
             storage.set_log_aside(one.path, reason)
             log = None
         elif log is not None and is_cut:
@@ -381,7 +386,8 @@ class Replica:
 
         Fenced: it is not later than what was promised. A `Node` opens the directory then.
         """
-        if epoch <= self.epoch:
+        begun = max((log.epoch for log in self.storage.logs.values()), default=Epoch(0))
+        if epoch < self.record.promised or epoch <= begun:
             raise Fenced(epoch, promised=self.epoch)
         self.disconnect()
         self.promise(epoch)
