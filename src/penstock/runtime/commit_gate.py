@@ -43,8 +43,10 @@ class CommitGate:
         self._held: deque[tuple[int, int, Ticket]] = deque()
         # Called by any thread when a sync begins: others should have by then what it covers.
         self.on_planned: Callable[[], None] = _ignore
-        # Why nothing is admitted any more.
+        # Why nothing is admitted, for a while or any more.
         self.closed: PenstockError | None = None
+        # Nothing will be confirmed any more.
+        self._is_over = False
 
     def admit(self) -> None:
         """NotEnoughReplicas: a machine is away that would have to confirm. Or what the gate was closed with."""
@@ -58,7 +60,7 @@ class CommitGate:
         """Settle a ticket whose sync was run, as soon as its position is committed."""
         with self._lock:
             is_done = ticket.position <= self.commits.committed
-            if not is_done and self.closed is None:
+            if not is_done and not self._is_over:
                 self._held.append((ticket.position, self._now_ns() + self._timeout_ns, ticket))
                 return
         ticket.settle(None if is_done else Unconfirmed("this node leads no longer"))
@@ -76,11 +78,16 @@ class CommitGate:
             ticket.settle(Unconfirmed(f"no answer within {seconds:g} s (cluster.ack_timeout_ms)"))
 
     def close(self, error: PenstockError) -> None:
-        """Admit nothing from now on; `error` says why."""
+        """Admit nothing from now on; `error` says why. What was admitted is still confirmed."""
         self.closed = error
 
+    def reopen(self) -> None:
+        self.closed = None
+
     def fail(self, reason: str) -> None:
-        """Let all go on that wait, without a promise."""
+        """Let all go on that wait, and all that come, without a promise."""
+        with self._lock:
+            self._is_over = True
         for ticket in self._take(lambda _position, _until: True):
             ticket.settle(Unconfirmed(reason))
 

@@ -200,14 +200,17 @@ class Leading:
             raise Unavailable("there is no standby that is level with this node")
         self.gate.close(LeaderUnknown("this node is handing over", leader="", http="", epoch=0))
         deadline = time.monotonic() + _HAND_OVER_S
-        await self._driver.in_thread(self._driver.driver.sync)
-        while not self._has_handed_over(follower):
-            if time.monotonic() > deadline or self._follower is not follower:
-                self.gate.closed = None
-                raise Unavailable("the standby did not confirm everything: this node leads on")
-            follower.wake.set()
-            await asyncio.sleep(_LOOK_S)
-            await self._driver.in_thread(self._driver.driver.sync)
+        try:
+            while not self._has_handed_over(follower):
+                if time.monotonic() > deadline or self._follower is not follower:
+                    raise Unavailable("the standby did not confirm everything: this node leads on")
+                # What was admitted before is still confirmed, and what is due by itself goes with it.
+                await self._driver.in_thread(self._driver.driver.sync)
+                follower.wake.set()
+                await asyncio.sleep(_LOOK_S)
+        except PenstockError:
+            self.gate.reopen()
+            raise
         follower.wake.set()
         self.membership.handed_over()
         # The last frame is on its way: the connection is not to end before it.
