@@ -22,7 +22,10 @@ def append_placed(log: Log, data: Buffer, *, epoch_max: int) -> list[Head]:
     for head, batch in batches_in(data, seed=log.seed):
         if head.base_offset != end_offset:
             raise MalformedBatch(f"offset {head.base_offset} at the end {end_offset} of a replica")
-        if head.epoch < epoch or head.append_time < append_time:
+        if head.epoch < epoch:
+            reason = f"offset {head.base_offset} of epoch {head.epoch} in a log of epoch {epoch}"
+            raise MalformedBatch(reason)
+        if head.append_time < append_time:
             raise MalformedBatch(f"offset {head.base_offset} is older than the batch before it")
         if head.epoch > epoch_max:
             raise Fenced(epoch_max, promised=head.epoch)

@@ -121,7 +121,8 @@ class Leader:
     def follow(self, hello: Hello) -> Stream:
         """Begin to send to a follower. One of the same node that is still there was cut off, and ends.
 
-        Refused: another cluster, another level, or this very node. Fenced: it knows a later epoch; this reign is over.
+        Refused: another cluster, another level, or this very node. Fenced: it knows a later epoch, and this reign
+        is over (`fenced_by`); or it leads in an earlier one, and has to hear that from a Refusal with this epoch.
         """
         self._require_fit(hello)
         for old in [one for one in self.streams if one.hello.node == hello.node]:
@@ -142,6 +143,8 @@ class Leader:
             raise Refused(
                 f"node {hello.node} has the number, or a copy of the directory, of this one"
             )
+        if hello.role == "leader" and hello.epoch < self.epoch:
+            raise Fenced(hello.epoch, promised=self.epoch)
         if hello.epoch > self.epoch:
             self.fenced_by = max(self.fenced_by, hello.epoch)
             raise Fenced(self.epoch, promised=hello.epoch)

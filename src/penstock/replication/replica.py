@@ -72,7 +72,7 @@ class Replica:
         self.level: Level | None = None
         # How much of what was received is durable, as last told.
         self.durable = -1
-        self._is_level = False
+        self._is_reconciled = self._is_level = False
         self._numbers: dict[int, Log] = {}
         self._parted: list[LogParted] = []
         self._incoming: tuple[Snapshot, File] | None = None
@@ -119,7 +119,8 @@ class Replica:
             self._incoming[1].close()
         self.leader = self.level = self._incoming = None
         self._numbers, self._parted = {}, []
-        self.received_bytes, self.durable, self._is_level = 0, -1, False
+        self.received_bytes, self.durable = 0, -1
+        self._is_reconciled = self._is_level = False
         committed = self.watermark.ends
         self.watermark = Watermark()
         self.watermark.ends.update(committed)
@@ -191,6 +192,7 @@ class Replica:
             if one.number >= 0:
                 log = self._numbers[one.number] = self.storage.logs[path]
                 ends.append((one.number, log.end_offset))
+        self._is_reconciled = True
         return [Reconciled(tuple(ends))]
 
     def _require_committed(self) -> None:
@@ -202,7 +204,7 @@ class Replica:
                 continue
             # A log that begins beyond what there is here is ahead by retention, and nothing is lost.
             is_ahead = one.facts is not None and one.facts.start >= log.end_offset
-            if not is_ahead and one.keep_to < min(known, log.end_offset):
+            if not is_ahead and max(one.keep_to, 0) < min(known, log.end_offset):
                 raise HistoryLost(one.path, keep_to=one.keep_to, committed=known)
 
     def _reconcile(self, one: LogParted) -> None:
@@ -227,6 +229,7 @@ class Replica:
         if one.facts is not None:
             log = log or storage.make(one.facts)
             storage.configure(log, one.facts)
+            storage.forget_unused_epochs(log, one.facts)
         if is_cut and one.path == META:
             storage.meta_is_cut()
 
@@ -333,9 +336,9 @@ class Replica:
         return self.storage.plan_sync(sequence, self.received_bytes)
 
     def synced(self, plan: StoragePlan) -> Durable | None:
-        """Take note that a plan was run. Returns what the leader is told."""
+        """Take note that a plan was run. Returns what the leader is told; None: nothing yet."""
         self.storage.synced(plan)
-        if self.leader is None:
+        if self.leader is None or not self._is_reconciled:
             return None
         self.durable = max(self.durable, plan.sequence)
         if plan.sequence >= 0 and not self.record.is_whole:

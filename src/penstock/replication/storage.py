@@ -108,10 +108,7 @@ class Storage:
 
     def make(self, facts: LogFacts) -> Log:
         """Make a log that begins where another node's does, durably."""
-        epochs = [one for one in facts.epochs if one.offset <= facts.start]
-        first = EpochStart(
-            Epoch(epochs[-1].epoch if epochs else facts.epochs[0].epoch), Offset(facts.start)
-        )
+        first = _first_epoch(facts, facts.start)
         with ExitStack() as files:
             log, written = create_log(
                 self.disk,
@@ -171,7 +168,21 @@ class Storage:
                 offsets = range(first, log.end_of(later) if later + 1 < len(log.segments) else end)
                 self.aside.append(SetAside(log.directory, kept, reason, offsets))
         self.disk.sync_directory(log.directory)
+        # What comes next may be older than what is cut: another node's clock has stamped it.
+        kept_to = found.head.base_offset
+        is_empty = kept_to == log.first_base
+        log.append_time = 0 if is_empty else log.head_at(kept_to - 1).append_time
         truncate(log, offset)
+
+    def forget_unused_epochs(self, log: Log, leader: LogFacts) -> None:
+        """An epoch that began here, and in which nothing was written, is none of the leader's: what comes may be of an
+        earlier one."""
+        kept = [one for one in log.epochs if one.offset < log.end_offset]
+        if not kept:
+            kept = [_first_epoch(leader, log.first_base)]
+        if kept != log.epochs:
+            log.epochs = kept
+            log.sync(with_checkpoint=True)
 
     def forget_snapshots_beyond(self, state: Log, message_end: int) -> None:
         """Remove snapshots of a state that speaks of messages which are cut now."""
@@ -256,6 +267,12 @@ class Storage:
         for log in self.logs.values():
             log.discard()
         self.logs.clear()
+
+
+def _first_epoch(facts: LogFacts, start: int) -> EpochStart:
+    """The epoch that another node's log was in at an offset."""
+    older = [one.epoch for one in facts.epochs if one.offset <= start]
+    return EpochStart(Epoch(older[-1] if older else facts.epochs[0].epoch), Offset(start))
 
 
 def _drop_old_snapshots(disk: Disk, log: Log) -> None:
