@@ -59,7 +59,7 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """Where a message is stored, and how safely (`guarantee`: buffered, fsynced or replicated); delayed ones in the delay log."""
+    """Where a message is stored, and how safely (`guarantee`: buffered, fsynced, replicated); delayed ones in the delay log."""
 
     partition: int
     offset: int

@@ -11,8 +11,10 @@ from typing import TypeVar
 
 import msgspec
 
+from ...api.health import Sample
 from ...errors import Damaged, Unreachable
 from ...model import Buffer, Epoch
+from ...observability.prometheus import render
 from ...replication.frames import Frame, HandOver, Hello, Level, Parted, Refusal, encode_frame
 from ...replication.replica import Replica
 from ...runtime import RealDisk
@@ -169,19 +171,15 @@ class Following:
 
     def metrics(self) -> bytes:
         """For Prometheus, while no data is open."""
-        found = self.status()
-        role = self._membership.role.value
-        lines = [
-            "# TYPE penstock_replication_role gauge",
-            f'penstock_replication_role{{role="{role}"}} 1',
-            "# TYPE penstock_replication_epoch gauge",
-            f"penstock_replication_epoch {self._membership.epoch}",
-            "# TYPE penstock_replication_lag_seconds gauge",
-            f"penstock_replication_lag_seconds {found['lag_s']}",
-            "# TYPE penstock_replication_received_bytes_total counter",
-            f"penstock_replication_received_bytes_total {found['received_bytes']}",
-        ]
-        return "\n".join([*lines, ""]).encode()
+        lag_s = float(str(self.status()["lag_s"]))
+        return render(
+            [
+                Sample("penstock_replication_role", {"role": self._membership.role.value}, 1),
+                Sample("penstock_replication_epoch", {}, self._membership.epoch),
+                Sample("penstock_replication_lag_seconds", {}, lag_s),
+                Sample("penstock_replication_received_bytes_total", {}, self._bytes_in),
+            ]
+        )
 
     async def lead(self, epoch: int) -> dict[str, int]:
         """Give the logs back so that a node opens them to lead; returns the ends that are known to be committed."""

@@ -47,7 +47,7 @@ class Leading:
         self.gate = CommitGate(
             self.leader, cluster.copies, cluster.ack_timeout_ms, time.monotonic_ns
         )
-        self._follower: Follower | None = None
+        self.follower: Follower | None = None
         self._beating: asyncio.Task[None] | None = None
 
     def begin(self, driver: AsyncDriver, over: asyncio.Event, audit: AuditLog) -> None:
@@ -55,7 +55,7 @@ class Leading:
         self._driver, self._over = driver, over
         membership = self.membership
         membership.serve_follower, membership.hand_over = self.serve, self.hand_over
-        membership.has_follower, membership.status = lambda: self._follower is not None, self.status
+        membership.has_follower, membership.status = lambda: self.follower is not None, self.status
         membership.audit = lambda what, where: audit.write("operator", what, where)
         membership.on_stepped_down = self._stepped_down
         self.gate.on_planned = lambda: driver.call_from_anywhere(self._wake)
@@ -68,8 +68,8 @@ class Leading:
         membership.has_follower = lambda: False
         if self._beating is not None:
             self._beating.cancel()
-        if self._follower is not None:
-            self._follower.link.close()
+        if self.follower is not None:
+            self.follower.link.close()
         self.gate.fail("this node leads no longer")
         await self._driver.in_thread(self._note_committed)
 
@@ -89,8 +89,8 @@ class Leading:
         self._over.set()
 
     def _wake(self) -> None:
-        if self._follower is not None:
-            self._follower.wake.set()
+        if self.follower is not None:
+            self.follower.wake.set()
 
     async def _beat(self) -> None:
         """A follower hears of its leader, and replies that wait too long are given up."""
@@ -101,7 +101,7 @@ class Leading:
             beats += 1
             if beats % _BEATS_A_NOTE == 0:
                 await self._driver.in_thread(self._note_committed)
-            follower = self._follower
+            follower = self.follower
             if follower is None:
                 continue
             follower.wake.set()
@@ -112,7 +112,7 @@ class Leading:
 
     def status(self) -> dict[str, object]:
         """Lag of the standby, in appends, bytes and seconds; `in_sync` counts this machine."""
-        follower = self._follower
+        follower = self.follower
         found: dict[str, object] = {
             "sequence": self.leader.sequence,
             "committed": self.leader.committed,
@@ -124,23 +124,30 @@ class Leading:
             found["standby"] = {
                 "node": follower.node,
                 "is_in_sync": self.leader.in_sync > 1,
-                "lag_bytes": follower.stream.lag_bytes,
+                "lag_bytes": self.lag_bytes(),
                 "lag_s": round(lag_s, 3),
                 "sent_bytes": follower.link.bytes_out,
             }
         return found
 
+    def lag_bytes(self) -> int:
+        """What was appended here and is not confirmed by the standby."""
+        if self.follower is None:
+            return 0
+        with self._driver.driver.lock:
+            return self.follower.stream.lag_bytes
+
     async def serve(self, link: Link, told: Introduction) -> None:
         """Send a follower everything, until the connection ends."""
         hello: Hello = await link.expect(Hello)
-        if self._follower is not None:
+        if self.follower is not None:
             # It came again before the old connection was missed.
-            self._follower.link.close()
-            self._lose(self._follower)
+            self.follower.link.close()
+            self._lose(self.follower)
         with self._driver.driver.lock:
             stream = self.leader.follow(hello)
         follower = Follower(told.node, link, stream)
-        self._follower = follower
+        self.follower = follower
         sender = self._driver.loop.create_task(self._send(follower))
         try:
             while True:
@@ -160,8 +167,8 @@ class Leading:
             self._lose(follower)
 
     def _lose(self, follower: "Follower") -> None:
-        if self._follower is follower:
-            self._follower = None
+        if self.follower is follower:
+            self.follower = None
             with self._driver.driver.lock:
                 follower.stream.close()
             self._driver.confirmed()
@@ -195,14 +202,14 @@ class Leading:
 
     async def hand_over(self) -> None:
         """Stop, wait until the follower has everything, and let it lead. Unavailable: there is none in sync."""
-        follower = self._follower
+        follower = self.follower
         if follower is None or self.leader.in_sync < 2:
             raise Unavailable("there is no standby that is level with this node")
         self.gate.close(LeaderUnknown("this node is handing over", leader="", http="", epoch=0))
         deadline = time.monotonic() + _HAND_OVER_S
         try:
             while not self._has_handed_over(follower):
-                if time.monotonic() > deadline or self._follower is not follower:
+                if time.monotonic() > deadline or self.follower is not follower:
                     raise Unavailable("the standby did not confirm everything: this node leads on")
                 # What was admitted before is still confirmed, and what is due by itself goes with it.
                 await self._driver.in_thread(self._driver.driver.sync)
@@ -214,7 +221,7 @@ class Leading:
         follower.wake.set()
         self.membership.handed_over()
         # The last frame is on its way: the connection is not to end before it.
-        while self._follower is follower and time.monotonic() < deadline:  # noqa: ASYNC110 - a connection, not an event
+        while self.follower is follower and time.monotonic() < deadline:  # noqa: ASYNC110 - a connection, not an event
             await asyncio.sleep(_LOOK_S)
         self._over.set()
 
