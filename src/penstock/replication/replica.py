@@ -393,6 +393,8 @@ class Replica:
         if epoch < self.record.promised or epoch <= begun:
             raise Fenced(epoch, promised=self.epoch)
         self.disconnect()
+        # Whoever leads is what the others are compared with, also one that was forced to.
+        self.record.is_whole = True
         self.promise(epoch)
         self.storage.sync()
         for log in self.storage.logs.values():

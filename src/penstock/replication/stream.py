@@ -227,8 +227,11 @@ class Stream:
                 run = log.read(offset, bytes_max=_FRAME_BYTES)
             finally:
                 log.hidden_below = hidden
-            data = _whole_from(run.data, run.heads[0], offset, log.seed)
-            self._sent[path] = run.next_offset
+            # What came since the round began comes from memory, in its order.
+            heads = [one for one in run.heads if one.base_offset < goal]
+            size = sum(one.length for one in heads)
+            data = _whole_from(run.data[:size], heads[0], offset, log.seed)
+            self._sent[path] = heads[-1].next_offset
             head = Batches(number, self.leader.epoch, -1, self.leader.committed)
             yield encode_frame(head, *data)
         yield from self._snapshots(log, number)

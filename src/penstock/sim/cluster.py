@@ -88,7 +88,7 @@ class ClusterBook:
 class ClusterWorld:
     """One run of one seed."""
 
-    def __init__(self, seed: int, *, nodes: int = 2, min_isr: int = 2, seconds: int = 20) -> None:
+    def __init__(self, seed: int, *, nodes: int = 2, min_isr: int = 2, seconds: int = 10) -> None:
         self.entropy = Random(seed)  # noqa: S311  # Chance that repeats, nothing secret.
         self.clock = SimClock(_WALL_NS)
         self.schedule = Schedule(self.clock)
@@ -338,7 +338,7 @@ def _content(log: Log, end: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def run_cluster(seed: int, *, nodes: int = 2, min_isr: int = 2, seconds: int = 20) -> ClusterResult:
+def run_cluster(seed: int, *, nodes: int = 2, min_isr: int = 2, seconds: int = 10) -> ClusterResult:
     """Run one seed. Violation: a promise was broken."""
     try:
         return ClusterWorld(seed, nodes=nodes, min_isr=min_isr, seconds=seconds).run()
