@@ -52,6 +52,7 @@ class Following:
 
     async def run(self, link: Link, peer: Peer) -> None:
         """Copy a leader until the connection ends, or it hands over. Raises why it cannot be copied."""
+        await self.open()
         replica = await self._in_storage(self._opened)
         hello = replica.hello()
         await link.send(
@@ -76,6 +77,9 @@ class Following:
         replica = await self._in_storage(self._opened)
         self._membership.disk_id = replica.record.disk_id
         self._membership.written_epoch = replica.epoch
+        if not replica.is_whole:
+            # A log was damaged, and is set aside.
+            self._membership.fell_behind()
 
     def _opened(self) -> Replica:
         if self._replica is None:

@@ -15,7 +15,7 @@ from ...runtime.commit_gate import CommitGate
 from ..audit import AuditLog
 from ..settings import Settings
 from .link import Introduction, Link
-from .membership import Membership
+from .membership import Membership, Role
 
 _TAKE_BYTES = 1 << 20
 # As often a follower hears that its leader is there, and the leader that a follower is.
@@ -60,6 +60,9 @@ class Leading:
         membership.on_stepped_down = self._stepped_down
         self.gate.on_planned = lambda: driver.call_from_anywhere(self._wake)
         self._beating = driver.loop.create_task(self._beat())
+        if membership.role is not Role.LEADING:
+            # It was deposed while it opened its data.
+            self._stepped_down(membership.refusal())
 
     async def end(self) -> None:
         """Take no followers any more, and let all go on that wait for one."""

@@ -114,6 +114,8 @@ class Membership:
         self._accepting: ssl.SSLContext | None = contexts[0] if contexts else None
         self._dialling: ssl.SSLContext | None = contexts[1] if contexts else None
         self._links: set[asyncio.Task[None]] = set()
+        # That with the leader, while one is followed.
+        self._link: Link | None = None
         self._said = self._said_refused = ""
         self._watching: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
@@ -313,10 +315,12 @@ class Membership:
             if peer.role != Role.LEADING.value or peer.epoch < self.facts.epoch:
                 return
             self._promise(peer)
+            self._link = link
             self._become(Role.FOLLOWING, peer)
             await self.follow(link, peer)
         finally:
             link.close()
+            self._link = None
             if self.role is Role.FOLLOWING:
                 self._become(Role.WAITING)
 
@@ -472,10 +476,20 @@ class Membership:
         if self.role is Role.LEADING:
             return {**self.report(), "note": "this node led already"}
         if self.role is Role.FOLLOWING and self.leader is not None:
-            await self._ask_to_hand_over(self.leader.address)
-        else:
-            await self._take_over(is_forced=is_forced)
+            try:
+                await self._ask_to_hand_over(self.leader.address)
+                return self.report()
+            except Unreachable:
+                await self._give_up_leader()
+        await self._take_over(is_forced=is_forced)
         return self.report()
+
+    async def _give_up_leader(self) -> None:
+        """The leader does not answer, although its connection is not known to be cut: nothing more is taken from it."""
+        if self._link is not None:
+            self._link.close()
+        while self.role is Role.FOLLOWING:  # noqa: ASYNC110 - ends with the connection
+            await asyncio.sleep(0.01)
 
     async def _ask_to_hand_over(self, address: str) -> None:
         """The leader stops, waits until this node has everything, and says so in the stream."""
