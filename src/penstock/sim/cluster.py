@@ -19,6 +19,7 @@ from ..log import Log
 from ..model import Message
 from ..replication.ballots import next_ballot
 from ..replication.reconcile import asked_min, longest
+from ..replication.replica import Replica
 from .cluster_member import Member
 from .network import SimNetwork
 from .schedule import MS, SECOND, Schedule, SimClock
@@ -163,6 +164,8 @@ class ClusterWorld:
         return [one for one in self.members.values() if one.leader is not None]
 
     def _publish(self) -> None:
+        if self.is_calm:
+            return
         self._later(40, self._publish)
         for member in self.leaders():
             assert member.node is not None
@@ -178,6 +181,8 @@ class ClusterWorld:
             member.execute(Publish(TOPIC, [Message(value)]), acked)
 
     def _poll(self) -> None:
+        if self.is_calm:
+            return
         self._later(200, self._poll)
         for member in self.leaders():
             assert member.node is not None
@@ -300,6 +305,10 @@ class ClusterWorld:
         if isinstance(error, HistoryLost | MalformedBatch) and not isinstance(error, Fenced):
             raise Violation(Checker.SURPRISE, f"{type(error).__name__}: {error}")
         return False
+
+    def expect_nothing_aside(self, replica: Replica) -> None:
+        if replica.aside:
+            raise Violation(Checker.RECOVERY, f"a crash looks like damage: {replica.aside[0]}")
 
     def _is_level(self) -> bool:
         leaders = self.leaders()

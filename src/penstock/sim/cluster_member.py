@@ -81,6 +81,8 @@ class Member:
             self.replica = Replica(
                 self.disk, node=self.number, entropy=self.world.entropy, cluster_id="sim"
             )
+            # No bit of these disks ever flips.
+            self.world.expect_nothing_aside(self.replica)
             self.later(_CONNECT_MS, self._seek)
             self.later(1000, self._note)
 
@@ -254,7 +256,12 @@ class Member:
         node, leader = self.node, self.leader
         if node is None or leader is None:
             return
-        plans = [(one, one.plan_sync()) for one in node.partitions() if one.is_dirty]
+        chance = self.world.entropy
+        plans = [
+            (one, one.plan_sync() if chance.randint(0, 9) else one.plan_snapshot())
+            for one in node.partitions()
+            if one.is_dirty
+        ]
         for _, plan in plans:
             plan.run()
         node.synced(plans, self.now())
