@@ -33,6 +33,10 @@ BENCHES: Mapping[str, Bench] = MappingProxyType(
         "delivery": Bench("bench.delivery", "which member gets messages, when, and at what cost"),
         "broker": Bench("bench.broker", "the broker in a race against others, on loopback"),
         "server": Bench("bench.server", "the broker over HTTP, loaded from outside"),
+        "replication": Bench(
+            "bench.replication",
+            "a broker with a standby beside one alone, and how fast it catches up",
+        ),
         "transactions": Bench(
             "bench.transactions", "transactions beside plain publishes, and what they leave"
         ),

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
 
-from penstock.server.settings import HttpSection
+from penstock.server.port_settings import HttpSection
 
 from . import ROOT
 from .cgroup import ProcessLimits, limited

@@ -44,6 +44,7 @@ TIERS = (  # Lowest first. Packages on one line are siblings: they never import 
         "journeys",
         "tenancy",
         "cluster",
+        "replication",
     },
     {"contexts"},
     {"broker", "client", "observability"},

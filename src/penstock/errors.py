@@ -36,6 +36,7 @@
         TransactionInProgress    the last one is decided and being applied: try again
         CommitNameTaken      another writer commits under this name
         SequenceCommitted    a staging for a sequence that is committed
+        Fenced               a node of a later epoch leads, or has been promised to
         StagingMismatch      a staging that is not of this commit, or does not hold what the commit says
         CommitInProgress     the last commit of this name is being applied: try again
         OverCommitQuota      too many names of commits, or stagings under one of them
@@ -58,12 +59,17 @@
         PartlyPublished      some of the messages of a call were stored, others not
         TooManyRequests      over a rate or a number of requests at once
         Draining             about to stop
+        NotLeader            this node copies another one, which is named; or waits to hear which one leads
+          LeaderUnknown      no node is known to lead
+        NotEnoughReplicas    the standby is away, and what is asked for has to be on both machines; nothing was done
+        Unconfirmed          the standby has not confirmed in time: it may be there or not
         Unreachable          no server answers at the address, or it left in the middle
           AnswerTimeout      the server took too long
           BadAnswer          what came back is not an answer of a broker
       Damaged                stored bytes are not what was written; never repaired silently
         DamagedBatch
         DamagedFile
+        HistoryLost          a replica would have to cut what it knows to be committed
       Internal               a bug of ours; the broker's log has the traceback
       Fatal                  the process must stop: nothing it says can be trusted any more
         SyncFailed
@@ -422,6 +428,19 @@ class OutOfSequence(Refused):
         )
 
 
+class Fenced(Refused):
+    """A node spoke in an epoch that is over: another node leads in a later one, or was promised to."""
+
+    code = "FENCED"
+
+    def __init__(self, epoch: int, *, promised: int) -> None:
+        super().__init__(
+            f"epoch {epoch} is over, this node has promised to follow epoch {promised}",
+            epoch=epoch,
+            promised=promised,
+        )
+
+
 class ProducerFenced(Refused):
     code = "PRODUCER_FENCED"
 
@@ -684,6 +703,45 @@ class Draining(Unavailable):
         super().__init__("the broker is stopping", retry_after_ms=1000)
 
 
+class NotLeader(Unavailable):
+    """Nothing was done. `leader` and `http` are where the leader answers, on the binary port and over HTTP."""
+
+    code = "NOT_LEADER"
+
+    def __init__(self, message: str, *, leader: str, http: str, epoch: int) -> None:
+        super().__init__(message, leader=leader, http=http, epoch=epoch)
+
+
+class LeaderUnknown(NotLeader):
+    """Nothing was done, and this node does not know which one leads; a person may have to say so."""
+
+
+class NotEnoughReplicas(Unavailable):
+    """Nothing was done."""
+
+    code = "NOT_ENOUGH_REPLICAS"
+
+    def __init__(self, *, found: int, wanted: int) -> None:
+        super().__init__(
+            f"{found} of the {wanted} copies that cluster.min_isr asks for can be written: the standby is away",
+            copies=found,
+            min_isr=wanted,
+            retry_after_ms=1000,
+        )
+
+
+class Unconfirmed(Unavailable):
+    """It is on this machine, and the standby has not said that it has it, too. Repeat it with its producer's number or
+    its idempotency key.
+    """
+
+    code = "UNCONFIRMED"
+    retriable = False
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not confirmed by the standby: {reason}; it may be stored or not")
+
+
 class Unreachable(Unavailable):
     """A client got no answer. `is_sent`: the request may have been carried out all the same."""
 
@@ -748,6 +806,21 @@ class DamagedFile(Damaged):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"damaged file {path}: {reason}", path=path, reason=reason)
         self.path, self.reason = path, reason
+
+
+class HistoryLost(Damaged):
+    """What a leader has of a log ends before what this node knows to be committed. Nothing was cut."""
+
+    code = "HISTORY_LOST"
+
+    def __init__(self, path: str, *, keep_to: int, committed: int) -> None:
+        super().__init__(
+            f"{path}: the leader's history has only the offsets below {keep_to}, and those below {committed} are known "
+            "to be committed; one of the two nodes has lost something, or is an old copy",
+            path=path,
+            keep_to=keep_to,
+            committed=committed,
+        )
 
 
 class Internal(PenstockError):

@@ -68,6 +68,8 @@ async def test_what_is_served_is_what_the_table_says(tmp_path):
         served = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
         # Without a certificate, and without a collector of spans, there is nothing to count.
         elsewhere = {"penstock_tls_expires_seconds", "penstock_otlp_spans_total"}
+        # Without a standby either.
+        elsewhere |= {one for one in METRICS if one.startswith("penstock_replication_")}
         assert served == set(METRICS) - elsewhere
         assert 'penstock_group_dead_total{group="g",topic="orders"} 1' in text
         assert 'penstock_publish_errors_total{code="NOT_FOUND"} 1' in text

@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from penstock.errors import InvalidConfig
-from penstock.server.settings import TlsSection
+from penstock.server.port_settings import TlsSection
 from penstock.server.tls import check_certificate, expires_at_ns
 
 from .rigs import request, served

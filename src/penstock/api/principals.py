@@ -49,6 +49,7 @@ class Action(Enum):
     REGISTER_SCHEMA = "register a schema"
     SEE_TRANSACTIONS = "see transactions"
     ABORT_TRANSACTION = "abort transactions of others"
+    HAND_OVER = "let the standby lead"
     CHANGE_SCHEMAS = "delete schemas, or set their compatibility or mode"
 
 

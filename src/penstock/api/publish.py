@@ -21,10 +21,13 @@ class Acks(IntEnum):
 
 
 class Guarantee(Enum):
-    """What holds when a publish returns: buffered survives the end of the process, fsynced that of the power."""
+    """What holds when a publish returns: buffered survives the end of the process, fsynced that of the power, and
+    replicated the loss of a machine.
+    """
 
     BUFFERED = "buffered"
     FSYNCED = "fsynced"
+    REPLICATED = "replicated"
 
 
 class Published(NamedTuple):

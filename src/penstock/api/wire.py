@@ -88,7 +88,8 @@ _REQUEST = Struct(">BIBI")
 _REPLY = Struct(">BBI")
 _SIZE = Struct(">I")
 _OK, _ERROR = 0, 1
-_GUARANTEES = (Guarantee.BUFFERED, Guarantee.FSYNCED)
+_GUARANTEES = (Guarantee.BUFFERED, Guarantee.FSYNCED, Guarantee.REPLICATED)
+_NUMBER_OF = {one: number for number, one in enumerate(_GUARANTEES)}
 _ACKS = tuple(Acks)
 # A field of commands that the driver fills in, and refuses from clients.
 _NOT_SENT = "verdict"
@@ -364,7 +365,7 @@ def encode_reply(kind: type[Command[Any]], reply: Any, guarantee: Guarantee) -> 
     """The body of a reply to a command; not for polls and fetches, whose messages are parts."""
     form = _FORM_OF.get(kind)
     packed = _ENCODE(reply if form is None else form.pack(reply))
-    return [_REPLY.pack(_OK, guarantee is Guarantee.FSYNCED, len(packed)) + packed]
+    return [_REPLY.pack(_OK, _NUMBER_OF[guarantee], len(packed)) + packed]
 
 
 def encode_value(value: object) -> Pieces:

@@ -71,6 +71,7 @@ ALLOWED: Mapping[Action, frozenset[Role]] = MappingProxyType(
         # They name topics, which a key with prefixes may not know.
         Action.SEE_TRANSACTIONS: _ADMIN | {Role.READONLY},
         Action.ABORT_TRANSACTION: _ADMIN,
+        Action.HAND_OVER: _ADMIN,
         # A schema decides what a topic takes, as its settings do.
         Action.REGISTER_SCHEMA: _ADMIN,
         Action.CHANGE_SCHEMAS: _ADMIN,

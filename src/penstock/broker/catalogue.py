@@ -27,12 +27,14 @@ from ..journeys.latency import Latencies
 from ..log import Log, open_log
 from ..log.checkpoint import MetaMark
 from ..log.journal import Journal
+from ..log.reign import ALONE, Reign, go_on
 from ..model import Epoch, LogEnd, Offset, check_name
 from ..ports import Disk, Entropy, Zones
 from ..schedules.timing import UtcOnly
 from .directories import (
     ids_present,
     is_untouched,
+    partition_number,
     paths_in_topics,
     remove_partition,
     remove_topic,
@@ -110,7 +112,9 @@ class Catalogue:
         damage: DamageLedger | None = None,
         cache_bytes: int = CACHE_BYTES,
         zones: Zones | None = None,
+        reign: Reign = ALONE,
     ) -> None:
+        self.reign = reign
         self.disk, self.entropy, self.limits = disk, entropy, limits
         self.zones: Zones = zones or UtcOnly()
         self.cache, self.prefetch = BatchCache(cache_bytes), PrefetchCache()
@@ -131,6 +135,7 @@ class Catalogue:
             log_id=META_LOG_ID,
             config=META_CONFIG,
             may_create=not [*paths_in_topics(disk)],
+            reign=reign,
         )
         self.recovery.extend(log_events(META, found))
         self.meta: Journal[MetaRecord] = Journal(log, FORMAT)
@@ -153,7 +158,7 @@ class Catalogue:
             )
         if self._epoch_elsewhere >= log.epoch:
             # Or this meta would grow past what the other one was, and could no longer be told from it.
-            log.begin_epoch(Epoch(self._epoch_elsewhere + 1))
+            go_on(log, Epoch(self._epoch_elsewhere))
             self._sync(with_checkpoint=True)
         # On a full disk the next start does it again.
         with suppress(NoSpace):
@@ -203,6 +208,7 @@ class Catalogue:
             self.prefetch,
             self.latencies,
             self.zones,
+            self.reign,
         )
 
     def _open_known(self, facts: TopicFacts, number: int, now: Now) -> Partition | Fault:
@@ -235,12 +241,18 @@ class Catalogue:
             for partition in made:
                 partition.discard()
             if plan.first == 0:
-                remove_topic(self.disk, facts.directory)
+                self._remove(facts.directory)
             for number in range(plan.first, plan.total) if plan.first else ():
-                remove_partition(self.disk, facts.partition_directory(number))
+                self._remove(facts.partition_directory(number))
             records.append(FilesRemoved(plan.topic_id, plan.first))
         with suppress(NoSpace):
             self.record_meta(records, now)
+
+    def _remove(self, directory: str) -> None:
+        """Remove the files of a topic, or of a partition, that an intent names."""
+        is_partition = partition_number(directory.rpartition("/")[2]) is not None
+        (remove_partition if is_partition else remove_topic)(self.disk, directory)
+        self.reign.removed(directory)
 
     def _add(self, facts: TopicFacts, partitions: Sequence[Partition | Fault]) -> Topic:
         home = self.internal if facts.name.startswith(INTERNAL_PREFIX) else self.open
@@ -274,16 +286,25 @@ class Catalogue:
             # Whatever this process says about topics, the next one would not know.
             raise DiskFailed(META, f"its files have vanished: {error}") from error
         self._mark.end = self.meta.log.end
-        if self._records_since_snapshot >= _RECORDS_A_SNAPSHOT:
-            self._take_snapshot()
+        self._take_snapshot_if_due()
 
     def reserve_generations(self, below: int, now: Now) -> None:
         """Make sure, durably, that no later life of the node gives a generation below this one again."""
         if below > self.topics.next_generation:
             self.record_meta((GenerationsUsed(below),), now)
 
+    def _take_snapshot_if_due(self) -> None:
+        if self._records_since_snapshot >= _RECORDS_A_SNAPSHOT:
+            self._take_snapshot()
+
     def _take_snapshot(self) -> None:
-        """It names a position in its own log in place of a message log."""
+        """It names a position in its own log in place of a message log.
+
+        What may still be cut is in no snapshot: with followers it waits for a sync after which they have all of it.
+        """
+        log = self.meta.log
+        if self.reign.is_shared and self.reign.committed_end(log) < log.end_offset:
+            return
         plan = self.meta.plan_snapshot(self.meta.log, self._machine)
         with suppress(NoSpace):
             plan.run()
@@ -304,6 +325,8 @@ class Catalogue:
             self.note_ends(stepped, now)
         elif stepped:
             self._append_ends(stepped, now)
+        if self.reign.is_shared:
+            self._take_snapshot_if_due()
 
     def fail(
         self, partition: Partition, cause: PenstockError, plan: PartitionPlan | None = None
@@ -344,6 +367,9 @@ class Catalogue:
                 self._append([partition.ends() for partition in some], now)
         except NoSpace:
             return False
+        if partitions and self.reign.is_shared:
+            # What followers have to have is never left for a later sync: all that comes after it would wait for that.
+            self._sync(with_checkpoint=False)
         return True
 
     def topic_changed(self, name: str, now: Now) -> None:
@@ -433,7 +459,7 @@ class Catalogue:
                 raise Refused(
                     f"{path} is there already and not known; a restart sets it aside", path=path
                 )
-            remove_partition(self.disk, path)
+            self._remove(path)
 
     def _open_groups(self, topic: Topic, now: Now) -> None:
         """If there is no room for it now, the next `open_group` does it."""
@@ -452,7 +478,7 @@ class Catalogue:
         for facts in gone:
             for partition in self.open.pop(facts.name).partitions:
                 partition.discard()
-            remove_topic(self.disk, facts.directory)
+            self._remove(facts.directory)
             self.damage.forget(facts.name)
             self.latencies.forget(facts.name)
         # What a crash or a full disk leaves is finished by the next start.

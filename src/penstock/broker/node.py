@@ -19,6 +19,7 @@ from ..errors import (
     NotFound,
     PenstockError,
 )
+from ..log.reign import ALONE, Reign
 from ..ports import Disk, Entropy, Zones
 from ..schemas.validation import Binding
 from .admission import DiskGuard
@@ -71,6 +72,7 @@ class Node(Catalogue):
         observer: Observer | None = None,
         violations: ViolationLedger | None = None,
         zones: Zones | None = None,
+        reign: Reign = ALONE,
     ) -> None:
         """Not `is_firing`: delayed and recurring messages come by `FireDelayed` only, and not by a tick.
 
@@ -84,6 +86,7 @@ class Node(Catalogue):
             damage=damage,
             cache_bytes=cache_bytes,
             zones=zones,
+            reign=reign,
         )
         self._observer, self.config = observer, config
         self.violations = violations or ViolationLedger()

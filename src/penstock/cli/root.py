@@ -16,6 +16,14 @@ _STREAMS = (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRO
 # A new command is one line here and one module beside this one.
 COMMANDS = {
     "serve": LazyCommand("penstock.cli.serve:serve", "Run the broker as a server."),
+    "promote": LazyCommand(
+        "penstock.cli.standby:promote",
+        "Have this machine's node lead: after a failure, or planned.",
+    ),
+    "standby": LazyCommand("penstock.cli.standby:standby", "Look at a broker and its standby."),
+    "certs": LazyCommand(
+        "penstock.cli.certs:certs", "Make certificates for a broker and its standby."
+    ),
     "topic": LazyCommand(
         "penstock.cli.topic:topic", "Make, list, look at, change and delete topics."
     ),

@@ -52,6 +52,11 @@ CONFIG = click.option(
     metavar="SECTION.KEY=VALUE",
     help="Any setting of penstock config reference; may be given again.",
 )
+@click.option(
+    "--follow",
+    metavar="HOST:PORT",
+    help="Copy the node that listens for peers there (cluster.listen is needed, too).",
+)
 @click.option("--log-level", help="debug, info, warning or error.")
 @click.option("--log-format", help="json or text.")
 def serve(file: Path | None, **flags: Any) -> None:
@@ -85,6 +90,7 @@ FLAGS = {
     "binary_port": ("broker", "binary_port"),
     "data_dir": ("broker", "data_dir"),
     "fsync": ("storage", "fsync"),
+    "follow": ("cluster", "follow"),
     "log_level": ("log", "level"),
     "log_format": ("log", "format"),
 }

@@ -8,6 +8,7 @@ from ..contexts import DEFAULT_SERVER
 from ..errors import Refused
 
 _DEFAULT_PORT = 9092
+_ADDRESSES_MAX = 16
 # Whether connections are encrypted.
 _SCHEMES = {"penstock": False, "penstocks": True}
 _HTTP = {"http": "penstock", "https": "penstocks"}
@@ -44,6 +45,19 @@ class Address:
         if not host.isascii() or not host.isprintable() or " " in host:
             raise Refused(f"{url[:200]!r} is not an address: only plain ASCII")
         return cls(parts.scheme, host, port or _DEFAULT_PORT)
+
+    @classmethod
+    def parse_all(cls, url: str) -> "tuple[Address, ...]":
+        """The addresses of a broker and its standby, such as penstock://a:9092,b:9092; mostly it is one. Refused."""
+        first, *others = text("an address", url).split(",")
+        known = cls.parse(first)
+        rest = (one if "://" in one else f"{known.scheme}://{one.strip()}" for one in others)
+        found = (known, *map(cls.parse, rest))
+        if len({one.scheme for one in found}) > 1:
+            raise Refused(f"{url[:200]!r}: all addresses have one scheme")
+        if len(found) > _ADDRESSES_MAX:
+            raise Refused(f"{url[:200]!r}: at most {_ADDRESSES_MAX} addresses")
+        return found
 
     @property
     def is_tls(self) -> bool:

@@ -59,7 +59,10 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """Where a message is stored, and how safely (`guarantee`: buffered or fsynced); delayed ones in the delay log."""
+    """Where a message is stored, and how safely (`guarantee`: buffered, fsynced or replicated).
+
+    Delayed ones are in the delay log.
+    """
 
     partition: int
     offset: int

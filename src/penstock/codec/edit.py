@@ -30,6 +30,21 @@ def select(
     return _rebuild(chosen(body, mask), _offsets(body, head)[mask], head, last_offset)
 
 
+def from_offset(batch: Buffer, head: Head, offset: int) -> Encoded:
+    """Returns a batch of the messages from an offset on, at their old offsets; its range begins there.
+
+    A log that another node has to `offset` goes on with it, where compaction has made a range grow over that place.
+    """
+    assert head.base_offset < offset <= head.last_offset
+    body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+    offsets = _offsets(body, head)
+    mask = offsets >= offset
+    moved_head = head._replace(
+        base_offset=offset, last_delta=head.last_offset - offset, message_count=int(mask.sum())
+    )
+    return _rebuild(chosen(body, mask), offsets[mask], moved_head, head.last_offset)
+
+
 def expiring(encoded: Encoded, expires_at: int, *, size_max: int) -> Encoded:
     """Returns the batch with this expiry for messages that have none. TooLarge: it would be larger than `size_max`."""
     head = encoded.head

@@ -17,6 +17,7 @@ from ..model import Buffer, Epoch, LogEnd, Offset
 from .layout import read_file
 from .log import Log
 from .records import RecordFormat
+from .reign import go_on
 from .snapshot import (
     Snapshot,
     SnapshotPlan,
@@ -168,7 +169,7 @@ class Journal(Generic[Record]):
             if decided_at.offset > message_end.offset or decided_at.epoch > message_end.epoch:
                 epoch = self.log.epoch
                 dropped_from = truncate(self.log, head.base_offset)
-                self.log.begin_epoch(Epoch(epoch + 1))
+                go_on(self.log, epoch)
                 # Or a journal that is shorter now would look like one that has lost its end.
                 self.log.sync(with_checkpoint=True)
                 return dropped_from
@@ -207,6 +208,8 @@ class Journal(Generic[Record]):
         if plan.snapshot is None:
             return
         self._unreadable.discard(plan.snapshot.offset)
+        if self.log.tap is not None:
+            self.log.tap.snapshot(self.log, plan.snapshot.offset)
         found = snapshot_offsets(self.log.disk, self.log.directory)
         offsets = [one for one in found if one not in self._unreadable]
         for offset in offsets[:-_SNAPSHOTS_KEPT]:

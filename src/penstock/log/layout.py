@@ -57,7 +57,8 @@ def replace_file(disk: Disk, directory: str, name: str, *parts: Buffer) -> None:
     synced after it, or the caller could go on to remove what only the old file still knew about. NoSpace: the
     old file is as it was.
     """
-    path, temporary = f"{directory}/{name}", f"{directory}/{name}{TEMPORARY}"
+    path = f"{directory}/{name}" if directory else name
+    temporary = path + TEMPORARY
     try:
         with closing(disk.create(temporary)) as file:
             file.append(*parts)

@@ -20,6 +20,7 @@ from ..model import Buffer, Epoch, LogEnd, LogId, Offset
 from ..ports import Disk
 from .checkpoint import Checkpoint, EpochStart, MetaMark
 from .layout import CHECKPOINT, replace_file
+from .reign import ALONE, Reign, Tap
 from .scan import BrokenBatch, HeadPosition
 from .segment import Segment, Stretch
 from .sync_plan import SyncPlan
@@ -67,10 +68,20 @@ class Log:
     """
 
     def __init__(
-        self, disk: Disk, directory: str, log_id: LogId, config: LogConfig, checkpoint: Checkpoint
+        self,
+        disk: Disk,
+        directory: str,
+        log_id: LogId,
+        config: LogConfig,
+        checkpoint: Checkpoint,
+        *,
+        reign: Reign = ALONE,
     ) -> None:
         self.disk, self.directory, self.log_id, self.config = disk, directory, log_id, config
         self.seed = seed_of(log_id)
+        self.reign = reign
+        # None: nobody else has this log, and appends cost what they always did.
+        self.tap: Tap | None = None
         self.segments: list[Segment] = []
         self.first_base = checkpoint.start_offset
         self.hidden_below = Offset(0)
@@ -126,7 +137,7 @@ class Log:
     def append(self, encoded: Encoded, *, now_ns: int) -> AppendResult:
         """Write a verified batch at the end; it is readable on return and durable after a sync."""
         head, body, active = encoded.head, encoded.body, self.segments[-1]
-        if self._must_roll(active, head, now_ns):
+        if self.must_roll(active, head, now_ns):
             active = self.roll()
         base_offset = self.end_offset
         placed = place(
@@ -146,9 +157,11 @@ class Log:
         self.end_offset = next_offset = Offset(base_offset + head.last_delta + 1)
         self.append_time = placed.append_time
         self.bytes_appended += head.length
+        if self.tap is not None:
+            self.tap.appended(self, placed, (packed, *body))
         return _appended((base_offset, next_offset, placed.append_time, placed))
 
-    def _must_roll(self, active: Segment, head: Head, now_ns: int) -> bool:
+    def must_roll(self, active: Segment, head: Head, now_ns: int) -> bool:
         if active.size == 0:
             return False
         config = self.config

@@ -32,6 +32,7 @@ from .layout import (
     segment_path,
 )
 from .log import Log
+from .reign import ALONE, Reign, go_on
 from .scan import BrokenBatch, StoredBatch, find_heads, walk_batches
 from .segment import Segment
 
@@ -96,6 +97,7 @@ class Examination:
         except PenstockError:
             self.log.discard()
             raise
+        self.log.reign.opened(self.log)
         for segment in self.log.segments[:-1]:
             segment.unload_index()
         return self.log, self.recovery
@@ -109,6 +111,7 @@ def open_log(
     config: LogConfig,
     may_create: bool = True,
     known: KnownEnd | None = None,
+    reign: Reign = ALONE,
 ) -> tuple[Log, Recovery]:
     """Open a log, or create it in an empty directory if it `may_create` one. On return all of it is durable.
 
@@ -116,7 +119,13 @@ def open_log(
     changed.
     """
     return examine(
-        disk, directory, log_id=log_id, config=config, may_create=may_create, known=known
+        disk,
+        directory,
+        log_id=log_id,
+        config=config,
+        may_create=may_create,
+        known=known,
+        reign=reign,
     ).finish()
 
 
@@ -130,6 +139,7 @@ def examine(
     known: KnownEnd | None = None,
     needed_from: int = 0,
     is_supported: Callable[[Head], bool] = lambda _: True,
+    reign: Reign = ALONE,
 ) -> Examination:
     """Read a log as far as needed, without a change to one that exists. Raises everything that `open_log` may raise.
 
@@ -153,7 +163,7 @@ def examine(
         lost = DamagedBatch(path, 0, "the segment is missing", next_offset=bases[0])
         recovery.segments_damaged.append(lost)
         checkpoint = replace(checkpoint, start_offset=bases[0], epochs=_from(checkpoint, bases[0]))
-    log = Log(disk, directory, log_id, config, checkpoint)
+    log = Log(disk, directory, log_id, config, checkpoint, reign=reign)
     if recovery.checkpoint is CheckpointState.USED:
         log.saved_checkpoint = checkpoint
     try:
@@ -390,7 +400,8 @@ def set_aside(disk: Disk, segment: Segment, position: int) -> str | None:
 
 
 def _settle(log: Log, recovery: Recovery) -> None:
-    """Sync what was found before any caller sees it, and begin a new epoch if offsets may have been used."""
+    """Sync what was found before any caller sees it, and go on in a new epoch if offsets may have been used and the
+    reign gives one."""
     if recovery.is_clean and log.segments:
         log.durable_end = log.end_offset
         for segment in log.segments:
@@ -400,6 +411,6 @@ def _settle(log: Log, recovery: Recovery) -> None:
         return
     if not log.segments:
         log.add_segment(log.end_offset)
-    log.begin_epoch(Epoch(log.epoch + 1))
+    go_on(log, log.epoch)
     log.changed_directory()
     log.sync(with_checkpoint=True)

@@ -146,6 +146,8 @@ def _drop_front(log: Log, count: int) -> None:
     for segment in gone:
         segment.close()
         remove_segment(log.disk, log.directory, segment.base_offset)
+    if log.tap is not None:
+        log.tap.started(log)
 
 
 def release(log: Log, *, below: Offset) -> None:

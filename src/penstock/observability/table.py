@@ -221,6 +221,27 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "penstock_tls_expires_seconds": Metric(
             MetricKind.GAUGE, (), "Until the certificate expires; below zero: it has."
         ),
+        "penstock_replication_role": Metric(
+            MetricKind.GAUGE, ("role",), "1 for the role of this node: leading, following, waiting."
+        ),
+        "penstock_replication_epoch": Metric(
+            MetricKind.GAUGE, (), "The epoch that this node leads in, or has promised to follow."
+        ),
+        "penstock_replication_in_sync": Metric(
+            MetricKind.GAUGE, (), "Machines that have everything that is committed; 2 is good."
+        ),
+        "penstock_replication_lag_bytes": Metric(
+            MetricKind.GAUGE, (), "Appended by the leader and not confirmed by the standby."
+        ),
+        "penstock_replication_lag_seconds": Metric(
+            MetricKind.GAUGE, (), "For how long something waits to be confirmed; -1: not known yet."
+        ),
+        "penstock_replication_sent_bytes_total": Metric(
+            MetricKind.COUNTER, (), "Sent to the standby on this connection."
+        ),
+        "penstock_replication_received_bytes_total": Metric(
+            MetricKind.COUNTER, (), "Received from the leader on this connection."
+        ),
         "penstock_cache_bytes": Metric(
             MetricKind.GAUGE, (), "Batches read lately and the objects made of them."
         ),

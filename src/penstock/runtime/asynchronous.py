@@ -18,6 +18,8 @@ from ..api.consume import CountHeld, Poll
 from ..api.leased import LeasedMessages
 from ..api.members import PollMember
 from ..api.principals import LOCAL, Principal
+from ..api.publish import Guarantee
+from ..broker.partition.start import visible_end
 from ..config import FsyncPolicy
 from ..errors import Damaged, PenstockError, Unavailable
 from .threads import FOR_EVER, STEPS_MAX, Stepwise, ThreadDriver
@@ -53,12 +55,23 @@ class ParkedPoll:
     Over when there are messages, an error, or nothing because the time was up: then `outcome` says which.
     """
 
-    __slots__ = ("_driver", "_is_parked", "_on_done", "_room", "_timer", "_waiter", "was_parked")
+    __slots__ = (
+        "_driver",
+        "_is_parked",
+        "_on_done",
+        "_room",
+        "_ticket",
+        "_timer",
+        "_waiter",
+        "was_parked",
+    )
 
     def __init__(self, driver: "AsyncDriver", room: _Room, on_done: Callable[[], None]) -> None:
         self._driver, self._room, self._on_done = driver, room, on_done
         self._timer: asyncio.TimerHandle | None = None
         self._is_parked = self.was_parked = False
+        # For what was leased, if other machines have to confirm it.
+        self._ticket: Ticket | None = None
 
     @property
     def is_parked(self) -> bool:
@@ -72,19 +85,38 @@ class ParkedPoll:
             command, principal, FOR_EVER if may_wait else 0, self._wake if may_wait else None
         )
         if not self._waiter.is_settled:
-            self._is_parked = self.was_parked = True
-            driver.parked.add(self)
+            self._park()
             self._timer = driver.loop.call_later(timeout_ns / _S_NS, self.end)
+        elif self._is_unconfirmed():
+            self._park()
+
+    def _park(self) -> None:
+        self._is_parked = self.was_parked = True
+        self._driver.parked.add(self)
 
     def _wake(self) -> None:
         """Called by any thread, with the lock held."""
         self._driver.call_from_anywhere(self.end)
 
     def end(self) -> None:
-        """Wait no longer; the caller hears of what has come until now."""
+        """Wait no longer; the caller hears of what has come until now, as soon as that is confirmed."""
+        if not self._is_parked or self._ticket is not None:
+            return
+        self._room.leave(self._waiter)
+        if not self._is_unconfirmed():
+            self._done()
+
+    def _is_unconfirmed(self) -> bool:
+        """Whether there are messages whose leases other machines have to confirm. If so, that is asked for."""
+        self._ticket = self._driver.draw() if self._waiter.messages else None
+        if self._ticket is None:
+            return False
+        self._ticket.notify(lambda: self._driver.call_from_anywhere(self._done))
+        return True
+
+    def _done(self) -> None:
         if self._is_parked:
             self._leave()
-            self._room.leave(self._waiter)
             self._on_done()
 
     def cancel(self) -> None:
@@ -101,6 +133,8 @@ class ParkedPoll:
 
     def outcome(self) -> LeasedMessages:
         """What was leased, none perhaps; or raises why nothing could be."""
+        if self._ticket is not None:
+            self._ticket.check()
         return self._waiter.outcome()
 
 
@@ -126,6 +160,13 @@ class AsyncDriver:
         self.parked: set[ParkedPoll] = set()
         self.is_draining = False
         driver.after_change = self._after_change
+
+    @property
+    def synced_guarantee(self) -> Guarantee:
+        """What holds for a reply that has waited for its ticket."""
+        gate = self.driver.gate
+        is_copied = gate is not None and gate.copies > 1
+        return Guarantee.REPLICATED if is_copied else Guarantee.FSYNCED
 
     @property
     def waiting(self) -> int:
@@ -218,7 +259,7 @@ class AsyncDriver:
         if trouble is not None and not found:
             raise trouble
         if found or timeout_ns <= 0 or self.is_draining:
-            return found
+            return await self._confirmed(found)
         done, wake = self._signal()
         waiters: list[PollWaiter] = []
         try:
@@ -240,6 +281,28 @@ class AsyncDriver:
             # What was leased is theirs; trouble with another topic comes again with the next poll.
             for waiter in waiters:
                 waiter.outcome()
+        return await self._confirmed(found)
+
+    def draw(self) -> Ticket | None:
+        """The ticket for everything done so far, if other machines have to confirm it; None: nothing is waited for."""
+        gate = self.driver.gate
+        if gate is None or gate.copies == 1:
+            return None
+        return self.driver.begin_change(lambda _now: None, writers=1)[1]
+
+    def confirmed(self) -> None:
+        """Other machines have more, or are away: let replies go that waited, and readers look again."""
+        if self.driver.gate is not None:
+            with self.driver.lock:
+                self.driver.gate.commits.advance()
+                self._after_change()
+            self.driver.gate.settle()
+
+    async def _confirmed(self, found: LeasedMessages) -> LeasedMessages:
+        """What was leased, once other machines have confirmed it where they have to. Unconfirmed."""
+        ticket = self.draw() if found else None
+        if ticket is not None:
+            await self.settled(ticket)
         return found
 
     async def poll_member(
@@ -259,7 +322,7 @@ class AsyncDriver:
                 room.abandon(waiter)
                 raise
             room.leave(waiter)
-        return waiter.outcome()
+        return await self._confirmed(waiter.outcome())
 
     def park(
         self,
@@ -351,7 +414,7 @@ class AsyncDriver:
         opened = self.driver.node.open.get(topic)
         # Under the same name there may be another topic by now, of fewer partitions.
         partition = None if opened is None else opened.partitions.serving_at(number)
-        return _GONE if partition is None else partition.messages.end_offset
+        return _GONE if partition is None else visible_end(partition.messages)
 
     def drain(self) -> None:
         """End all waits, now and from now on."""

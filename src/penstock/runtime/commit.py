@@ -24,6 +24,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from ..config import FsyncPolicy, StorageConfig
 from ..errors import Fatal, PenstockError, Refused
 from ..ports import Clock
+from .commit_gate import CommitGate
 from .fatal import exit_process
 from .tickets import Ticket
 
@@ -64,6 +65,8 @@ class SyncPoint(Generic[P]):
     def __init__(self, target: Syncable[P], committer: "Committer") -> None:
         self.lock = Lock()
         self.is_closed = False
+        # What was synced here may have to wait for other machines.
+        self.gate: CommitGate | None = None
         self._target, self._committer = target, committer
         self._policy = committer.config.fsync
         self._interval_ns = committer.config.fsync_interval_ms * _MS_NS
@@ -214,7 +217,7 @@ class SyncPoint(Generic[P]):
                 self._ticket.settle(self._committer.failure)
             self._hand_on()
             for ticket in covered:
-                ticket.settle(failure or self._committer.failure)
+                self._settle(ticket, failure or self._committer.failure)
 
     def _hand_on(self) -> None:
         """Let a writer that came meanwhile lead, in its own thread; if none may, `_planning` is free."""
@@ -267,6 +270,9 @@ class SyncPoint(Generic[P]):
         """A plan that covers all writers that have come; later ones wait for the next plan."""
         # Before anything is read: a writer without the lock first writes, and then takes its ticket.
         self._covered.append(self._ticket)
+        if self.gate is not None:
+            self._ticket.position = self.gate.commits.sequence
+            self.gate.on_planned()
         self._ticket = Ticket()
         self._is_dirty = self._is_asked = False
         return self._target.plan_sync()
@@ -314,8 +320,15 @@ class SyncPoint(Generic[P]):
             # For the writers to know, not for the caller. A later plan covers what it can, but not their tickets.
             failure, self._is_dirty = error, True
         for ticket in self._covered:
-            ticket.settle(failure or self._committer.failure)
+            self._settle(ticket, failure or self._committer.failure)
         self._covered.clear()
+
+    def _settle(self, ticket: Ticket, failure: BaseException | None) -> None:
+        """The sync of a ticket was run, or failed."""
+        if self.gate is None or failure is not None:
+            ticket.settle(failure)
+        else:
+            self.gate.hold(ticket)
 
     def close(self) -> None:
         """Refuse from now on. Inside `maintenance`, where no writer waits."""

@@ -54,6 +54,7 @@ class FindingsLog:
             observer=self._world.observer,
             violations=self._violations,
             zones=SystemZones(),
+            reign=self._world.reign,
         )
         for event in node.recovery:
             if event not in self._told:

@@ -75,6 +75,7 @@ class WaitingMemberPolls:
                 self._driver.expect(until_ns)
             return waiter
 
+        self._driver.admit()
         return self._driver.run(take_or_wait)
 
     def leave(self, waiter: MemberWaiter) -> None:

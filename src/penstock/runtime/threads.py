@@ -80,6 +80,8 @@ class ThreadDriver:
         self._committer = Committer(config, world.clock, on_fatal=world.on_fatal)
         self._point: SyncPoint[NodePlan] = SyncPoint(self, self._committer)
         self.lock = self._point.lock
+        # With a standby: where replies wait for it.
+        self.gate = self._point.gate = world.gate
         # Something is to be synced, and the caller waits for that if the policy says so. With the lock held.
         self._note_waiting: Note = partial(self._point.changed, is_to_wait=True)
         self._polls, self.members = WaitingPolls(), WaitingMemberPolls(self)
@@ -120,7 +122,13 @@ class ThreadDriver:
         self, work: Callable[[Now], T], *, writers: int = 0
     ) -> tuple[T, Ticket | None]:
         """Run a function without waiting; the ticket is for its durability, in any case if writers wait for it."""
+        self.admit()
         return self._run(work, LOCAL, self._note(writers))
+
+    def admit(self) -> None:
+        """NotEnoughReplicas, NotLeader: what is asked for could not be confirmed, so nothing is done."""
+        if self.gate is not None:
+            self.gate.admit()
 
     def on_synced(self, tell: Callable[[int, int], None]) -> None:
         """Have a function told after each sync how long it took (ns) and how many had waited for it."""
@@ -162,6 +170,8 @@ class ThreadDriver:
 
     def begin(self, command: Command[R], principal: Principal = LOCAL) -> tuple[R, Ticket | None]:
         """Carry out a command. With a ticket, its effect is as durable as the policy says after the caller's `sync`."""
+        if not command.is_volatile:
+            self.admit()
         guard = self._point.maintenance() if command.is_structural else self.lock
         return self._run(
             command, principal, None if command.is_volatile else self._note_waiting, guard
@@ -172,6 +182,8 @@ class ThreadDriver:
     ) -> tuple[R, Ticket | None]:
         """Carry out a command without waiting; the ticket is for its durability, in any case if writers wait for it."""
         is_noted = writers or not command.is_volatile
+        if is_noted:
+            self.admit()
         return self._run(command, principal, self._note(writers) if is_noted else None)
 
     def stage(self, command: Command[R]) -> R:
@@ -351,6 +363,7 @@ class ThreadDriver:
                 self.expect(until_ns)
             return waiter
 
+        self.admit()
         return self.run(take_or_wait)
 
     def leave(self, waiter: PollWaiter) -> None:
@@ -482,6 +495,8 @@ class ThreadDriver:
         """For the committer, with the lock held. PartitionFaulty, for all callers of the sync: files have vanished."""
         now = self.now()
         faults = plan.settle(self.node, now)
+        if self.gate is not None:
+            self.gate.commits.advance()
         for fault in faults:
             self.logger.error("%s", fault.error())
         try:

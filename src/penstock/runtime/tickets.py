@@ -19,6 +19,8 @@ class Ticket:
     # Whether a thread that can lead the sync waits at the barrier, or is about to.
     is_led = False
     is_called = False
+    # How many appends of the node its sync covers, for those that other machines have to confirm.
+    position = 0
 
     def __init__(self) -> None:
         # One for each writer that came: adding to it takes no lock.

@@ -7,7 +7,9 @@ from typing import Protocol, runtime_checkable
 
 from ..broker.node import Observer
 from ..config import LimitsConfig, NodeConfig
+from ..log.reign import ALONE, Reign
 from ..ports import Clock, Entropy
+from .commit_gate import CommitGate
 
 
 @runtime_checkable
@@ -28,3 +30,6 @@ class World:
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     config: NodeConfig = field(default_factory=NodeConfig)
     observer: Observer | None = None
+    # With a standby: the reign in which logs are written, and where replies wait for others to confirm.
+    reign: Reign = ALONE
+    gate: CommitGate | None = None

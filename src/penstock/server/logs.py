@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from .settings import LogSection
+from .port_settings import LogSection
 
 # A key as we make them, wherever it turns up.
 _SECRET = re.compile(r"(pk-[0-9a-f]{12})\.[A-Za-z0-9_-]{20,}|(?i:bearer\s+)\S+")

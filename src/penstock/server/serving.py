@@ -11,10 +11,12 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from ..config import OFF
+from ..config import OFF, FsyncPolicy
 from ..errors import PenstockError, Refused, Unavailable
+from ..log.reign import ALONE
 from ..observability.activity import Activity
 from ..observability.recent import STEP_S
 from ..runtime import RealDisk, SystemClock
@@ -37,6 +39,8 @@ from .logs import configure_logging
 from .otlp import SpanExport
 from .reading_settings import needs_restart, with_live
 from .settings import Settings
+from .standby.leading import Leading
+from .standby.turns import serve_in_turns
 from .tls import check_certificate, expires_at_ns, load_certificate, server_context
 
 _SWEEP_S = 1.0
@@ -46,6 +50,8 @@ _DESCRIPTORS_WANTED = 65_536
 # Some 10 MB at most, if all of them were garbage.
 _NEW_OBJECTS_MAX = 50_000
 Reload = Callable[[], Settings]
+OnReady = Callable[[str, str], None]
+"""Gets the addresses of HTTP and of the binary port, the latter empty if it is off."""
 
 
 class Serving:
@@ -54,76 +60,103 @@ class Serving:
     def __init__(self, settings: Settings, reload: Reload, logger: logging.Logger) -> None:
         self.settings, self._reload, self.logger = settings, reload, logger
         self.address = ""
+        self.is_stopping = False
 
-    def run(self, on_ready: Callable[[str, str], None]) -> None:
-        """Serve until a signal says stop. When requests are welcome, `on_ready` gets the addresses of HTTP and of the
-        binary port, the latter empty if it is off.
-        """
+    def run(self, on_ready: OnReady) -> None:
+        """Serve until a signal says stop. `on_ready` is called when requests are welcome."""
         import uvloop
 
         raise_descriptor_limit()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._serve(on_ready))
 
-    async def _serve(self, on_ready: Callable[[str, str], None]) -> None:
+    async def _serve(self, on_ready: OnReady) -> None:
         settings = self.settings
         if settings.tls.is_on:
             check_certificate(settings.tls)
-        spans = None
-        if settings.otlp.endpoint:
-            spans = SpanExport(settings.otlp, settings.broker.id, self.logger)
         listener = listen(settings.broker.host, settings.broker.port)
         binary_listener = None
         if settings.broker.binary_port != OFF:
             binary_listener = listen(
                 settings.broker.host, settings.broker.binary_port, "broker.binary_port"
             )
-        data = Path(settings.broker.data_dir)
-        disk = RealDisk(str(data), settings.storage.storage_config())
+        self.address = address_of(listener, is_tls=settings.tls.is_on)
+        self._on_ready: OnReady | None = on_ready
+        disk = RealDisk(settings.broker.data_dir, settings.storage.storage_config())
         try:
-            activity = Activity()
-            driver = self._open(disk, activity)
-            loop = asyncio.get_running_loop()
-            app = make_app(settings, AsyncDriver(driver, loop), data, self.logger, activity)
-            if spans is not None:
-                app.spans = spans
-                spans.start(driver)
-            context = None
-            if settings.tls.is_on:
-                context = server_context(settings.tls)
-                app.tls_expires_ns = expires_at_ns(settings.tls)
-            server = await loop.create_server(
-                lambda: Connection(app),
-                sock=listener,
-                backlog=_BACKLOG,
-                ssl=context,
-                ssl_handshake_timeout=settings.http.header_timeout_ms / 1000 if context else None,
-            )
-            binary = None
-            if binary_listener is not None:
-                binary = BinaryServer(self._binary_service(app, listener), binary_listener)
-                await binary.start()
-            stopped = asyncio.Event()
-            self._handle_signals(loop, stopped, app, context, binary)
-            self.address = address_of(listener, is_tls=settings.tls.is_on)
-            sweeper = loop.create_task(self._sweep(app, binary))
-            loop.call_soon(on_ready, self.address, "" if binary is None else binary.address)
-            collect_seldom()
-            await stopped.wait()
-            server.close()
-            await app.stop()
-            if binary is not None:
-                await binary.stop()
-            sweeper.cancel()
-            if spans is not None:
-                await app.driver.in_thread(spans.stop)
-            await app.driver.in_thread(driver.close)
-            app.auth.close()
+            if settings.cluster.is_on:
+                await serve_in_turns(self, disk, listener, binary_listener, listen)
+            else:
+                await self.serve_clients(disk, listener, binary_listener)
         finally:
             disk.close()
         self.logger.info("stopped")
 
-    def _open(self, disk: RealDisk, activity: Activity) -> ThreadDriver:
+    async def serve_clients(
+        self,
+        disk: RealDisk,
+        listener: socket.socket,
+        binary_listener: socket.socket | None,
+        leading: Leading | None = None,
+    ) -> None:
+        """Open the data and serve until a signal, or until `leading` is over. The sockets are closed then."""
+        settings, data = self.settings, Path(self.settings.broker.data_dir)
+        spans = None
+        if settings.otlp.endpoint:
+            spans = SpanExport(settings.otlp, settings.broker.id, self.logger)
+        activity = Activity()
+        driver = self._open(disk, activity, leading)
+        loop = asyncio.get_running_loop()
+        app = make_app(settings, AsyncDriver(driver, loop), data, self.logger, activity)
+        stopped = asyncio.Event()
+        if leading is not None:
+            app.leading = leading
+            leading.begin(app.driver, stopped, app.auth.audit)
+        if spans is not None:
+            app.spans = spans
+            spans.start(driver)
+        context = None
+        if settings.tls.is_on:
+            context = server_context(settings.tls)
+            app.tls_expires_ns = expires_at_ns(settings.tls)
+        server = await loop.create_server(
+            lambda: Connection(app),
+            sock=listener,
+            backlog=_BACKLOG,
+            ssl=context,
+            ssl_handshake_timeout=settings.http.header_timeout_ms / 1000 if context else None,
+        )
+        binary = None
+        if binary_listener is not None:
+            binary = BinaryServer(self._binary_service(app, listener), binary_listener)
+            await binary.start()
+        self._handle_signals(loop, stopped, app, context, binary)
+        sweeper = loop.create_task(self._sweep(app, binary))
+        self.ready("" if binary is None else binary.address)
+        collect_seldom()
+        await stopped.wait()
+        app.drain()
+        if binary is not None:
+            binary.drain()
+        server.close()
+        await app.stop()
+        if binary is not None:
+            await binary.stop()
+        sweeper.cancel()
+        if spans is not None:
+            await app.driver.in_thread(spans.stop)
+        if leading is not None:
+            await leading.end()
+        await app.driver.in_thread(driver.close)
+        app.auth.close()
+
+    def ready(self, binary_address: str) -> None:
+        """Clients are answered: say where, the first time."""
+        on_ready, self._on_ready = self._on_ready, None
+        if on_ready is not None:
+            asyncio.get_running_loop().call_soon(on_ready, self.address, binary_address)
+
+    def _open(self, disk: RealDisk, activity: Activity, leading: Leading | None) -> ThreadDriver:
         world = World(
             clock=SystemClock(),
             entropy=random.SystemRandom(),
@@ -132,8 +165,14 @@ class Serving:
             limits=self.settings.limits.limits_config(),
             config=self.settings.node_config(),
             observer=activity.observe,
+            gate=None if leading is None else leading.gate,
+            reign=ALONE if leading is None else leading.leader,
         )
-        return ThreadDriver(disk, self.settings.storage.storage_config(), world)
+        storage = self.settings.storage.storage_config()
+        if leading is not None and leading.gate.copies > 1:
+            # What a reply promises is on two disks: to sync here as seldom as alone would promise less.
+            storage = replace(storage, fsync=FsyncPolicy.ALWAYS)
+        return ThreadDriver(disk, storage, world)
 
     def _binary_service(self, app: App, listener: socket.socket) -> BinaryService:
         service = BinaryService(
@@ -160,9 +199,7 @@ class Serving:
     ) -> None:
         def stop() -> None:
             self.logger.info("stopping: no new requests, those under way are finished")
-            app.drain()
-            if binary is not None:
-                binary.drain()
+            self.is_stopping = True
             stopped.set()
 
         for one in (signal.SIGTERM, signal.SIGINT):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..errors import InvalidConfig
-from .settings import TlsSection
+from .port_settings import TlsSection
 
 _OTHERS = 0o007
 # For TLS 1.2: forward secret and authenticated in one step. TLS 1.3 has no others.

@@ -49,6 +49,8 @@ class PublishedOut(msgspec.Struct, kw_only=True, gc=False, rename={"deliver_at_t
     duplicate: bool = False
     guarantee: str = "buffered"
     error: str | None = None
+    # With a standby: on how many machines it is.
+    copies: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class PublishOut(msgspec.Struct):
@@ -91,6 +93,7 @@ class BatchOut(msgspec.Struct):
     duplicate: bool
     guarantee: str
     partitions: int
+    copies: int | msgspec.UnsetType = msgspec.UNSET
 
 
 def acks_of(written: str | int) -> int:

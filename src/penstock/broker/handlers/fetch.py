@@ -42,7 +42,7 @@ from ..partition.changes import Handler
 from ..partition.damage import behind
 from ..partition.dead_letters import index_of
 from ..partition.rows import ids_of
-from ..partition.start import offset_in
+from ..partition.start import offset_in, visible_end
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -75,7 +75,11 @@ def fetch(node: "Node", command: Fetch, _now: Now) -> FetchReply:
 
 
 def _fetch_from(log: Log, offset: int, command: Fetch) -> FetchReply:
-    bytes_max, limit = command.bytes_max, command.limit
+    bytes_max, limit, end = command.bytes_max, command.limit, visible_end(log)
+    if end < log.end_offset:
+        if offset >= end:
+            return FetchReply(_NOTHING, offset, offset, log.start_offset, end, log.seed)
+        limit = end - offset if limit is None else min(limit, end - offset)
     if bytes_max < 1 or (limit is not None and limit < 1):
         raise Refused("a fetch needs room for at least one message")
     if not command.is_checked and (found := _in_file(log, offset, bytes_max, limit)) is not None:
@@ -85,7 +89,7 @@ def _fetch_from(log: Log, offset: int, command: Fetch) -> FetchReply:
     # Mostly there are fewer, and no head has to be read once more to find out.
     if limit is not None and next_offset - offset > limit:
         data, next_offset = _limited(data, log.seed, offset, limit)
-    return FetchReply(data, offset, next_offset, log.start_offset, log.end_offset, log.seed)
+    return FetchReply(data, offset, next_offset, log.start_offset, end, log.seed)
 
 
 def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> FetchReply | None:
@@ -99,7 +103,7 @@ def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> FetchR
         offset,
         int(found.next_offset),
         log.start_offset,
-        log.end_offset,
+        visible_end(log),
         log.seed,
         FileRange(file, found.position, found.size),
     )
@@ -122,8 +126,8 @@ def read(node: "Node", command: Read, _now: Now) -> ReadReply:
     found: list[Message] = []
     skipped: list[SkippedRange] = []
     ids: dict[int, int] = {}
-    room, idle = command.bytes_max, _IDLE_BYTES_MAX
-    while len(found) < limit and offset < log.end_offset and idle > 0 and room > 0:
+    room, idle, last = command.bytes_max, _IDLE_BYTES_MAX, visible_end(log)
+    while len(found) < limit and offset < last and idle > 0 and room > 0:
         try:
             run = log.read(offset, bytes_max=max(room, _READ_BYTES_MIN))
         except DamagedBatch as damage:
@@ -134,7 +138,8 @@ def read(node: "Node", command: Read, _now: Now) -> ReadReply:
             offset = end
             continue
         for head, batch in batches_in(run.data, seed=log.seed, is_verified=True):
-            if len(found) >= limit or (found and room < head.length):
+            is_beyond = head.base_offset >= last
+            if len(found) >= limit or is_beyond or (found and room < head.length):
                 room = 0
                 break
             offset = head.next_offset
@@ -152,12 +157,12 @@ def read(node: "Node", command: Read, _now: Now) -> ReadReply:
         # Behind the last message, and not behind its batch.
         del found[limit:]
         offset = found[-1].offset + 1
-    return ReadReply(found, ids, offset, log.start_offset, log.end_offset, tuple(skipped))
+    return ReadReply(found, ids, offset, log.start_offset, last, tuple(skipped))
 
 
 def describe_bounds(node: "Node", command: DescribeBounds, _now: Now) -> LogBounds:
     log = node.partition(command.topic, command.partition).messages
-    return LogBounds(log.start_offset, log.end_offset, log.epoch)
+    return LogBounds(log.start_offset, visible_end(log), log.epoch)
 
 
 def find_epoch_end(node: "Node", command: FindEpochEnd, _now: Now) -> tuple[int, int]:

@@ -82,6 +82,7 @@ def open_partition(
                 known=KnownEnd(*end) if end else None,
                 needed_from=0 if kind == "messages" else _needed_from(disk, f"{directory}/{kind}"),
                 is_supported=is_supported,
+                reign=setting.reign,
             )
             opened.callback(one.log.discard)
             examined.append(one)
@@ -122,7 +123,9 @@ def create_partitions(
             logs: list[Log] = []
             for kind, config in configs.items():
                 path, log_id = f"{directory}/{kind}", log_id_of(identity, kind)
-                log, parts = create_log(disk, path, files, log_id=log_id, config=config)
+                log, parts = create_log(
+                    disk, path, files, log_id=log_id, config=config, reign=setting.reign
+                )
                 opened.callback(log.discard)
                 logs.append(log)
                 written += parts
@@ -158,6 +161,7 @@ def _side_log(
         segment_bytes=setting.config.segment_size_bytes,
         on_damage=partial(setting.damage.found, setting.topic, identity.number),
         known=KnownEnd(*end) if end else None,
+        reign=setting.reign,
     )
 
 

@@ -23,6 +23,8 @@ from ...journeys.latency import Latencies
 from ...log import AppendResult, Log
 from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
+from ...log.reign import ALONE, Reign
+from ...log.snapshot import SnapshotPlan
 from ...model import PRODUCER_NONE
 from ...ports import Entropy, Zones
 from ...schedules.timing import UtcOnly
@@ -75,6 +77,14 @@ class PartitionId(NamedTuple):
         return self.topic_id << 20 | self.number
 
 
+class HeldSnapshot(NamedTuple):
+    """A snapshot that is not written yet, and the ends of the logs that it speaks of."""
+
+    content: SnapshotPlan
+    covers: int
+    ends: Sequence[tuple[Log, int]]
+
+
 class Position(NamedTuple):
     """The ends of the four logs of a partition: everything written before has a place below them."""
 
@@ -109,6 +119,7 @@ class Setting:
     prefetch: PrefetchCache = field(default_factory=PrefetchCache)
     latencies: Latencies = field(default_factory=Latencies)
     zones: Zones = field(default_factory=UtcOnly)
+    reign: Reign = ALONE
 
 
 class Partition:
@@ -136,6 +147,9 @@ class Partition:
         self.times = DeliveryTimes(self.topic, setting.latencies)
         # The offset of the newest snapshot in the state log; below zero: there is none.
         self.newest_snapshot = -1
+        self.reign = setting.reign
+        # Made, and to be written once all that it speaks of is committed.
+        self._held: HeldSnapshot | None = None
         # Messages below it are in the newest snapshot, as far as state needs them.
         self.newest_covers = 0
         # The same for the newest one that meta knows of, so that its loss is missed: they may be removed.
@@ -340,15 +354,39 @@ class Partition:
             or self._bytes_since_snapshot >= _BYTES_A_SNAPSHOT
         ):
             return self.plan_snapshot()
-        messages, state = self.messages.plan_sync(), self.journal.log.plan_sync()
-        delayed, staging = self.delayed.plan_sync(), self.staging.plan_sync()
-        return PartitionPlan(messages, state, None, delayed, staging)
+        return self._plan()
 
     def plan_snapshot(self) -> PartitionPlan:
-        self._decisions_since_snapshot = self._bytes_since_snapshot = 0
-        plan = self.journal.plan_snapshot(self.messages, self.machine)
+        """The same with a snapshot. Where other nodes have these logs, too, it waits until they have all that it speaks
+        of: what may still be cut is in no snapshot. A later plan has it then."""
+        if self._held is None or self.is_committed:
+            self._decisions_since_snapshot = self._bytes_since_snapshot = 0
+            content = self.journal.plan_snapshot(self.messages, self.machine).snapshot
+            assert content is not None
+            self._held = HeldSnapshot(content, self.messages.end_offset, self._log_ends())
+        return self._plan()
+
+    def _plan(self) -> PartitionPlan:
+        messages, state = self.messages.plan_sync(), self.journal.log.plan_sync()
         delayed, staging = self.delayed.plan_sync(), self.staging.plan_sync()
-        return PartitionPlan(plan.messages, plan.state, plan.snapshot, delayed, staging)
+        plan = PartitionPlan(messages, state, None, delayed, staging)
+        held = self._held
+        if held is not None and self._is_committed_to(held.ends):
+            plan.snapshot, plan.covers, self._held = held.content, held.covers, None
+        return plan
+
+    def _log_ends(self) -> Sequence[tuple[Log, int]]:
+        logs = (self.messages, self.journal.log, self.delayed.log, self.staging.log)
+        return [(log, log.end_offset) for log in logs if log is not None]
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether nothing of it may still be cut: always, unless other nodes have its logs, too."""
+        return self._is_committed_to(self._log_ends())
+
+    def _is_committed_to(self, ends: Sequence[tuple[Log, int]]) -> bool:
+        reign = self.reign
+        return not reign.is_shared or all(reign.committed_end(log) >= end for log, end in ends)
 
     def synced(self, plan: PartitionPlan) -> None:
         self.delayed.synced(plan.delayed)
@@ -361,8 +399,8 @@ class Partition:
         self.delayed.sync()
         self.staging.sync()
         self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, plan.snapshot))
-        self.newest_covers = plan.messages.up_to
-        self.newest_snapshot = plan.state.up_to
+        assert plan.snapshot is not None
+        self.newest_covers, self.newest_snapshot = plan.covers, plan.snapshot.offset
         self.history.save()
 
     def ends_noted(self) -> None:
@@ -394,7 +432,9 @@ class Partition:
         False: there is no room for it. If meta did not know of it and it was lost, an older snapshot would serve in its
         place, without what was removed since.
         """
-        return self.take_snapshot() and self._note_ends(self, now)
+        # With followers, only what they have, too, may be removed: then there is nothing that is not committed.
+        is_settled = self.is_committed
+        return self.take_snapshot() and self._note_ends(self, now) and is_settled
 
     def _perform(self, plan: PartitionPlan) -> bool:
         plan.run()

@@ -21,6 +21,8 @@ class PartitionPlan(msgspec.Struct, eq=False):
     delayed: SyncPlan | None = None
     staging: SyncPlan | None = None
     is_snapshot_written: bool = False
+    # Messages below it are in the snapshot.
+    covers: int = 0
 
     def run(self) -> None:
         if self.delayed is not None:

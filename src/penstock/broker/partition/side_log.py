@@ -13,6 +13,7 @@ from ...errors import DamagedBatch, DamagedFile
 from ...log import AppendResult, Log, Recovery, SyncPlan
 from ...log.layout import base_offset_of
 from ...log.opening import Examination, KnownEnd, examine
+from ...log.reign import ALONE, Reign, go_on
 from ...model import Epoch, LogId
 from ...ports import Disk
 
@@ -33,10 +34,11 @@ class SideLog:
         segment_bytes: int,
         on_damage: Callable[[DamagedBatch], None],
         known: KnownEnd | None = None,
+        reign: Reign = ALONE,
     ) -> None:
         """Looks at the log if there is one, without a change; `finish` opens it. With a `known` end there has to be."""
         size = min(segment_bytes, _SEGMENT_BYTES_MAX)
-        self._on_damage = on_damage
+        self._on_damage, self._reign = on_damage, reign
         self._disk, self.directory, self._log_id = disk, directory, log_id
         # What is finished goes with a sweep of the node, never by age.
         self._config = LogConfig(
@@ -60,6 +62,7 @@ class SideLog:
             config=self._config,
             may_create=may_create,
             known=known,
+            reign=self._reign,
         )
         self.log = self._examined.log
         self.log.on_damage = self._on_damage
@@ -132,7 +135,7 @@ class SideLog:
     def begin_epoch_after(self, epoch: int) -> None:
         """A record speaks of ids beyond the end, as of this epoch: they must not be taken for those to come."""
         log = self.make()
-        log.begin_epoch(Epoch(max(epoch, log.epoch) + 1))
+        go_on(log, Epoch(max(epoch, log.epoch)))
         log.sync(with_checkpoint=True)
 
     def plan_sync(self) -> SyncPlan | None:

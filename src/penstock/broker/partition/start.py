@@ -6,6 +6,11 @@ from ...log import Log
 from ...log.lookup import offset_at
 
 
+def visible_end(log: Log) -> int:
+    """Where readers of a log end: behind what no change of leader can take back any more."""
+    return log.reign.committed_end(log) if log.reign.is_shared else log.end_offset
+
+
 def offset_in(log: Log, start: Start) -> int:
     """The offset in a log. A time before the first message is the earliest, one after the last the latest.
 
@@ -19,6 +24,6 @@ def offset_in(log: Log, start: Start) -> int:
         case StartKind.EARLIEST:
             return log.start_offset
         case StartKind.LATEST:
-            return log.end_offset
+            return visible_end(log)
         case StartKind.TIME:
             return offset_at(log, start.value)

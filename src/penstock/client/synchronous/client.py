@@ -110,8 +110,7 @@ class Client(Admin, Schedules):
             url, key = found.server, known_key if key is None else key
             if settings.ca_file is None:
                 settings = dataclasses.replace(settings, ca_file=found.ca_file)
-        address = Address.parse(url)
-        self.connector = Connector(address, key, settings)
+        self.connector = Connector(Address.parse_all(url), key, settings)
         # The owner of what `poll` leases: the server must tell this client's messages from those of another.
         self._name = f"client-{token_hex(6)}"
         self._schemas: dict[int | bytes, SchemaCodec] = {}

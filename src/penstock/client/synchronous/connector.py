@@ -2,7 +2,7 @@
 """The connections of a client, and the tries that a command has."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ...api.command import Command
@@ -10,7 +10,15 @@ from ...api.fetch import Fetch
 from ...api.frames import COMMAND, HelloReply
 from ...api.publish import Acks
 from ...api.wire import Reply, decode_reply, encode_command
-from ...errors import BadAnswer, BadRequest, PenstockError, Refused, TooLarge, Unreachable
+from ...errors import (
+    BadAnswer,
+    BadRequest,
+    NotLeader,
+    PenstockError,
+    Refused,
+    TooLarge,
+    Unreachable,
+)
 from ...model import Buffer
 from ..address import Address, checked_key
 from ..commands import acks_of, is_error_reply, is_repeatable
@@ -50,15 +58,21 @@ def _encoded(call: Call, acks: Acks) -> list[Buffer]:
 
 
 class Connector:
-    """One connection for commands, and one for bulk reads, which would hold up the others; made when needed."""
+    """One connection for commands, and one for bulk reads, which would hold up the others; made when needed.
 
-    def __init__(self, address: Address, key: str | None, settings: ClientSettings) -> None:
-        self.address, self.settings = address, settings
-        self.name = str(address)
+    Of several addresses, those of a broker and its standby, the one that led last is asked first.
+    """
+
+    def __init__(
+        self, addresses: Sequence[Address], key: str | None, settings: ClientSettings
+    ) -> None:
+        self.settings = settings
+        self._addresses = [*addresses]
+        self.name = ",".join(map(str, addresses))
         self.breaker = Breaker(self.name)
         self.key = checked_key(key)
         self.retry = settings.retry or RetryPolicy()
-        self._tls = settings.tls_context() if address.is_tls else None
+        self._tls = settings.tls_context() if addresses[0].is_tls else None
         # By whether it is the one for bulk reads.
         self._connections: dict[bool, Connection] = {}
         self._locks = {False: Lock(), True: Lock()}
@@ -127,7 +141,7 @@ class Connector:
             found = self._connections.get(is_bulk)
             if found is not None and found.is_usable:
                 return found
-            made = Connection.open(self.address, self._tls, self.key, self.settings)
+            made = self._open()
             self._connections[is_bulk] = made
             if self.settings.retry is None:
                 self.retry = RetryPolicy.of_server(made.server.defaults)
@@ -135,6 +149,31 @@ class Connector:
             made.close()
             raise Unreachable(self.name, "the client was closed")
         return made
+
+    def _open(self) -> Connection:
+        """A connection with the node that leads: each address is tried once. The error is that of the last."""
+        for left in range(len(self._addresses) - 1, -1, -1):
+            address = self._addresses[0]
+            try:
+                return Connection.open(address, self._tls, self.key, self.settings)
+            except (NotLeader, Unreachable) as error:
+                self._turn(error)
+                if not left:
+                    raise
+        raise AssertionError("there is an address")
+
+    def _turn(self, error: PenstockError) -> None:
+        """Ask the leader next that an error names, if it is one of the addresses; otherwise the next one."""
+        named = str(error.fields.get("leader", ""))
+        index = next((at for at, one in enumerate(self._addresses) if str(one) == named), 1)
+        if index < len(self._addresses):
+            self._addresses = [*self._addresses[index:], *self._addresses[:index]]
+
+    def _leave(self, error: NotLeader) -> None:
+        """The node leads no longer: connections with it are of no use."""
+        self._turn(error)
+        while self._connections:
+            self._connections.popitem()[1].close()
 
     def end(self, sent: Sent, *, is_early: bool = False) -> Reply[Any]:
         """The reply to a command that `begin` sent. Its time began then, or begins now if it `is_early`."""
@@ -150,6 +189,9 @@ class Connector:
             self.breaker.succeeded()
         try:
             return decode_reply(type(sent.call.command), body)
+        except NotLeader as error:
+            self._leave(error)
+            raise
         except BadRequest as error:
             if is_error_reply(body):
                 raise

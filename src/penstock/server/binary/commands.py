@@ -249,7 +249,7 @@ class Commands:
 
         def answer() -> None:
             ticket.check()
-            pieces = encode_reply(type(command), reply, Guarantee.FSYNCED)
+            pieces = encode_reply(type(command), reply, self._driver.synced_guarantee)
             self._succeed(connection, correlation, command, pieces)
 
         self._finish(connection, correlation, command, answer)

@@ -28,6 +28,7 @@ from ..rate_limiter import RateLimiter
 from ..send_budget import SendBudget
 from ..settings import Settings
 from ..sharing import SharedMember, SharedMembers
+from ..standby.leading import Leading
 from ..traffic import BinaryTraffic, Traffic
 from .auth import Auth
 from .limits import BodyMemory, Room
@@ -102,6 +103,8 @@ class App:
     shared: SharedMembers = field(default_factory=lambda: SharedMembers(time.monotonic))
     pipelines: Pipelines = field(default_factory=Pipelines)
     spans: SpanExport | None = None
+    # With a standby.
+    leading: Leading | None = None
     recent: Recent = field(default_factory=Recent)
     # Of the other port, which counts here.
     binary: BinaryTraffic = field(default_factory=BinaryTraffic)

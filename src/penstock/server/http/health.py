@@ -75,6 +75,8 @@ class HealthOut(msgspec.Struct, omit_defaults=True):
     uptime: float
     checks: dict[str, Check]
     broker: BrokerOut
+    # With a standby.
+    role: str | None = None
     recovery: list[RecoveryOut] | None = None
     faulty: list[FaultyOut] | None = None
     damaged: list[Damage] | None = None
@@ -172,7 +174,9 @@ def _open_word(request: Request) -> str:
 def _health(request: Request, checks: dict[str, Check]) -> HealthOut:
     now_ns = request.app.driver.clock.now_ns()
     broker = BrokerOut(request.app.settings.broker.id, _version())
-    return HealthOut(status_of(checks), time_text(now_ns), uptime_s(request), checks, broker)
+    leading = request.app.leading
+    role = None if leading is None else leading.membership.role.value
+    return HealthOut(status_of(checks), time_text(now_ns), uptime_s(request), checks, broker, role)
 
 
 @cache

@@ -17,6 +17,7 @@ from ...runtime.malloc import malloc_bytes
 from ..traffic import BUCKETS_S, BinaryTraffic, Latency
 
 if TYPE_CHECKING:
+    from ..standby.leading import Leading
     from .app import App
 
 _S = 1_000_000_000
@@ -43,7 +44,21 @@ def render_metrics(app: "App", principal: Principal) -> bytes:
     pipelines = [] if principal.prefixes else app.pipelines.samples()
     latency = _of_latency(stats.latency)
     spans = [] if principal.prefixes or app.spans is None else app.spans.samples()
-    return render([*_of_process(app), *found, *latency, *pipelines, *spans, *_of_traffic(app)])
+    copies = [] if app.leading is None else _of_standby(app.leading)
+    return render(
+        [*_of_process(app), *copies, *found, *latency, *pipelines, *spans, *_of_traffic(app)]
+    )
+
+
+def _of_standby(leading: "Leading") -> Iterator[Sample]:
+    membership, follower = leading.membership, leading.follower
+    yield Sample("penstock_replication_role", {"role": membership.role.value}, 1)
+    yield Sample("penstock_replication_epoch", {}, membership.epoch)
+    yield Sample("penstock_replication_in_sync", {}, leading.leader.in_sync)
+    if follower is not None:
+        yield Sample("penstock_replication_lag_bytes", {}, leading.lag_bytes())
+        yield Sample("penstock_replication_lag_seconds", {}, follower.lag_s())
+        yield Sample("penstock_replication_sent_bytes_total", {}, follower.link.bytes_out)
 
 
 def _of_latency(lanes: Iterable[LaneLatency]) -> Iterator[Histogram]:

@@ -28,7 +28,7 @@ from ...api.json.publish import (
 from ...api.json.reading import decode, decode_lines, read_fields
 from ...api.json.times import time_text_or_none
 from ...api.principals import Action
-from ...api.publish import Delayed, PublishBatch, Published, PublishedRun, Schedule
+from ...api.publish import Delayed, Guarantee, PublishBatch, Published, PublishedRun, Schedule
 from ...api.publish import PublishOutcome as Stored
 from ...errors import (
     BacklogFull,
@@ -117,12 +117,13 @@ def _plain_response(request: Request, sent: PlainIn, found: Answers, acks: int) 
     if isinstance(found, list):
         items = [MessageIn(value=one.value) for one in sent.messages]
         return _response(request, items, found, acks, {})
-    return Response(_run_body(found, _guarantee(request, acks)))
+    guarantee = _guarantee(request, acks)
+    return Response(_run_body(found, guarantee, _copies(request, guarantee)))
 
 
-def _run_body(run: Run, guarantee: str) -> bytes:
+def _run_body(run: Run, guarantee: str, copies: int | msgspec.UnsetType) -> bytes:
     """What `_response` would write, made from a template: of the results only the offset differs."""
-    before, after = _template(run.partition, guarantee)
+    before, after = _template(run.partition, guarantee, copies)
     if run.length == 1:
         return f'{{"results":[{before}{run.offset}{after}]}}'.encode()
     offsets = map(str, range(run.offset, run.offset + run.length))
@@ -130,9 +131,15 @@ def _run_body(run: Run, guarantee: str) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _template(partition: int, guarantee: str) -> tuple[str, str]:
+def _template(partition: int, guarantee: str, copies: int | msgspec.UnsetType) -> tuple[str, str]:
     written = encode_json(
-        PublishedOut(partition=partition, offset=_MARK, priority=_NORMAL, guarantee=guarantee)
+        PublishedOut(
+            partition=partition,
+            offset=_MARK,
+            priority=_NORMAL,
+            guarantee=guarantee,
+            copies=copies,
+        )
     )
     before, after = written.decode().split(str(_MARK))
     return before, after
@@ -149,7 +156,10 @@ async def produce(request: Request) -> Answer:
     (result,), moments = await store(request, topic, [item], acks)
     if isinstance(result, PenstockError):
         return error_response(result)
-    return json_response(_result(item, result, _guarantee(request, acks), moments.get(0)))
+    out = _result(item, result, _guarantee(request, acks), moments.get(0))
+    if isinstance(out, PublishedOut):
+        out.copies = _copies(request, out.guarantee)
+    return json_response(out)
 
 
 async def _one(request: Request) -> ProduceIn:
@@ -259,7 +269,17 @@ def _in_order(
 
 def _guarantee(request: Request, acks: int) -> str:
     is_safe = acks == _ALL or (acks != _NONE and request.app.driver.is_always_synced)
-    return "fsynced" if is_safe else "buffered"
+    if not is_safe:
+        return "buffered"
+    return request.app.driver.synced_guarantee.value
+
+
+def _copies(request: Request, guarantee: str) -> int | msgspec.UnsetType:
+    """On how many machines a message is; nothing is said of it without a standby."""
+    gate = request.app.driver.driver.gate
+    if gate is None:
+        return msgspec.UNSET
+    return gate.copies if guarantee == Guarantee.REPLICATED.value else 1
 
 
 def _response(
@@ -278,6 +298,10 @@ def _response(
         _result(item, one, guarantee, moments.get(index))
         for index, (item, one) in enumerate(zip(items, results, strict=True))
     ]
+    copies = _copies(request, guarantee)
+    for one_out in out:
+        if isinstance(one_out, PublishedOut):
+            one_out.copies = copies
     failed = [one for one in results if isinstance(one, PenstockError)]
     if len(failed) < len(results):
         return json_response({"results": out})
@@ -325,6 +349,7 @@ async def append_batch(request: Request) -> Answer:
         _guarantee(request, acks),
         found.partitions,
     )
+    out.copies = _copies(request, out.guarantee)
     return json_response(out)
 
 

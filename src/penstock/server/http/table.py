@@ -3,6 +3,7 @@
 from . import (
     administration,
     answering,
+    cluster,
     commits,
     console,
     consuming,
@@ -31,6 +32,7 @@ from .routing import Route
 
 ROUTES: tuple[Route, ...] = (
     *health.ROUTES,
+    *cluster.ROUTES,
     *overview.ROUTES,
     *console.ROUTES,
     *topics.ROUTES,

@@ -15,7 +15,9 @@ from ...errors import (
     MalformedBatch,
     ModeConflict,
     NoSpace,
+    NotEnoughReplicas,
     NotFound,
+    NotLeader,
     NotOwner,
     OffsetOutOfRange,
     OutOfSequence,
@@ -31,6 +33,7 @@ from ...errors import (
     TransactionEnded,
     TransactionInProgress,
     Unavailable,
+    Unconfirmed,
     UnknownMember,
     UnsupportedFormat,
 )
@@ -46,11 +49,15 @@ class Code(IntEnum):
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
     OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_NOT_AVAILABLE = 15
     INVALID_TOPIC_EXCEPTION = 17
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
     INCONSISTENT_GROUP_PROTOCOL = 23
@@ -133,6 +140,9 @@ _CODES: tuple[tuple[type[PenstockError], Code], ...] = (
     (BacklogFull, Code.THROTTLING_QUOTA_EXCEEDED),
     (TooManyRequests, Code.THROTTLING_QUOTA_EXCEEDED),
     (Draining, Code.COORDINATOR_NOT_AVAILABLE),
+    (NotLeader, Code.NOT_LEADER_OR_FOLLOWER),
+    (NotEnoughReplicas, Code.NOT_ENOUGH_REPLICAS),
+    (Unconfirmed, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
     (Unavailable, Code.REQUEST_TIMED_OUT),
     (Damaged, Code.CORRUPT_MESSAGE),
 )

@@ -137,7 +137,7 @@ class KafkaServer:
         if key not in _OPEN:
             session.require_key()
             await _turn(session)
-        request = decode_request(key, version, _without_tags(schema, version, body))
+        request = decode_request(key, version, without_tags(schema, version, body))
         request["version"] = version
         values = await HANDLERS[key](session, request)
         if values is None:
@@ -165,7 +165,7 @@ async def _turn(session: KafkaSession) -> None:
             return
 
 
-def _without_tags(schema: Schema, version: int, body: memoryview) -> memoryview:
+def without_tags(schema: Schema, version: int, body: memoryview) -> memoryview:
     """The body behind the tagged fields that end a flexible header; none of them means anything to us."""
     if version < schema.flexible:
         return body

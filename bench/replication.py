@@ -1,0 +1,247 @@
+"""Measures a broker with a standby on the same machine: beside one alone that syncs always, and how fast it catches up.
+
+All are processes of their own, and the two nodes talk over TLS. Both disks are one here, and the processor is
+shared: on two machines the standby has its own.
+"""
+
+import os
+import shutil
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.client import Client
+from penstock.server.cluster_settings import ClusterSection
+from penstock.server.standby.certificates import make_certificates
+from penstock.server.standby.peer_tls import peer_contexts
+
+from .measure import FULL, Effort
+from .report import Case, CaseResult, Unit, on_ratio
+
+TOPIC = "bench"
+BATCH_BYTES = 1 << 20
+VALUE_BYTES = 1 << 10
+CAUGHT_UP_BYTES, CAUGHT_UP_BYTES_QUICK = 512 << 20, 64 << 20
+_PATIENCE_S = 120
+_MB = 1e6
+
+
+class Node:
+    """A process of `penstock serve`."""
+
+    def __init__(self, directory: Path, number: int, ports: list[int]) -> None:
+        self.directory, self.number = directory, number
+        self.http, self.binary, self.peer = ports
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *words: str) -> None:
+        command = [sys.executable, "-m", "penstock", "serve", "--port", str(self.http)]
+        command += ["--binary-port", str(self.binary), "--fsync", "always", *words]
+        command += ["--data-dir", str(self.directory / f"node-{self.number}")]
+        command += ["--set", f"broker.node_id={self.number}", "--log-level", "error"]
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: S603 - our own program
+        self.until(lambda: self.get("/livez") is not None)
+
+    def get(self, target: str) -> Any:
+        connection = HTTPConnection("127.0.0.1", self.http, timeout=_PATIENCE_S)
+        try:
+            connection.request("GET", target)
+            return msgspec.json.decode(connection.getresponse().read())
+        finally:
+            connection.close()
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline_s:
+            try:
+                if is_so():
+                    return
+            except OSError:
+                pass
+            time.sleep(0.01)
+        raise TimeoutError(f"node {self.number} is not as it should be")
+
+    def client(self) -> Client:
+        return Client(f"penstock://127.0.0.1:{self.binary}")
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(_PATIENCE_S)
+            self.process = None
+
+
+@contextmanager
+def nodes() -> Iterator[tuple[Node, Node, Path]]:
+    """Two nodes that do not run yet, and their directory, with certificates."""
+    directory = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+    make_certificates(directory / "certs", "bench", [1, 2], 1)
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(6)]
+        ports = [one.getsockname()[1] for one in sockets]
+    pair = Node(directory, 1, ports[:3]), Node(directory, 2, ports[3:])
+    try:
+        yield *pair, directory
+    finally:
+        for one in pair:
+            one.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def cluster_words(own: Node, other: Node, min_isr: int) -> list[str]:
+    certs = own.directory / "certs"
+    settings = {
+        "name": "bench",
+        "listen": f"127.0.0.1:{own.peer}",
+        "peers": f"127.0.0.1:{other.peer}",
+        "ca_file": certs / "ca.pem",
+        "cert_file": certs / f"node-{own.number}.pem",
+        "key_file": certs / f"node-{own.number}-key.pem",
+        "min_isr": min_isr,
+        "catch_up_bytes_per_s": -1,
+    }
+    return [
+        word for name, value in settings.items() for word in ("--set", f"cluster.{name}={value}")
+    ]
+
+
+def start_pair(first: Node, second: Node) -> None:
+    first.start(*cluster_words(first, second, 2))
+    second.start(*cluster_words(second, first, 2), "--follow", f"127.0.0.1:{first.peer}")
+    first.until(lambda: first.get("/cluster")["in_sync"] == 2)
+
+
+def publish_rate(client: Client, seconds: float) -> float:
+    """MB/s of batches of 1 MiB, one after the other, each on the disk, or on both, before the next."""
+    values = [bytes(VALUE_BYTES)] * (BATCH_BYTES // VALUE_BYTES)
+    client.publish_many(TOPIC, values, acks="all")
+    sent, started_s = 0, time.perf_counter()
+    while time.perf_counter() - started_s < seconds:
+        client.publish_many(TOPIC, values, acks="all")
+        sent += BATCH_BYTES
+    return sent / (time.perf_counter() - started_s) / _MB
+
+
+def publish_ms(client: Client, seconds: float) -> float:
+    """The median time of one message that is on the disk, or on both."""
+    times, started_s = [], time.perf_counter()
+    while time.perf_counter() - started_s < seconds:
+        before_s = time.perf_counter()
+        client.publish(TOPIC, b"x" * 100, acks="all")
+        times.append((time.perf_counter() - before_s) * 1000)
+    return statistics.median(times)
+
+
+def measure_pair(measure: Callable[[Client, float], float], effort: Effort = FULL) -> CaseResult:
+    """A pair next to one node alone, in turns."""
+    seconds = max(0.5, effort.turns * effort.turn_ms_min / 1000)
+    with nodes() as (first, second, _), nodes() as (alone, _, _):
+        start_pair(first, second)
+        alone.start()
+        found: dict[str, list[float]] = {"pair": [], "alone": []}
+        with first.client() as both, alone.client() as one:
+            for client in (both, one):
+                client.create_topic(TOPIC, partitions=1, retention_bytes=1 << 30)
+            for _ in range(3):
+                found["pair"].append(measure(both, seconds))
+                found["alone"].append(measure(one, seconds))
+    pair, single = (statistics.median(found[name]) for name in ("pair", "alone"))
+    return CaseResult(pair, single, settings={"seconds": seconds})
+
+
+def measure_catch_up(effort: Effort = FULL) -> CaseResult:
+    """An empty standby beside a leader that has so much, next to a copy of its files over the same TLS."""
+    total = CAUGHT_UP_BYTES if effort is FULL else CAUGHT_UP_BYTES_QUICK
+    with nodes() as (first, second, directory):
+        first.start(*cluster_words(first, second, 1))
+        values = [bytes(VALUE_BYTES)] * (BATCH_BYTES // VALUE_BYTES)
+        with first.client() as client:
+            client.create_topic(TOPIC, partitions=1)
+            for _ in range(total // BATCH_BYTES):
+                client.publish_many(TOPIC, values)
+        second.start(*cluster_words(second, first, 1), "--follow", f"127.0.0.1:{first.peer}")
+        second.until(lambda: second.get("/readyz")["received_bytes"] > 0)
+        started_s = time.perf_counter()
+        before = second.get("/readyz")["received_bytes"]
+        first.until(lambda: first.get("/cluster")["in_sync"] == 2)
+        caught_up = total - before
+        seconds = time.perf_counter() - started_s
+        copied = copy_rate(directory, directory / "node-1" / "topics")
+    return CaseResult(caught_up / seconds / _MB, copied, settings={"bytes": total})
+
+
+def copy_rate(directory: Path, source: Path) -> float:
+    """MB/s of all files below a directory through one TLS connection into another directory, synced at the end."""
+    certs = directory / "certs"
+    contexts = peer_contexts(
+        ClusterSection(
+            name="bench",
+            ca_file=str(certs / "ca.pem"),
+            cert_file=str(certs / "node-1.pem"),
+            key_file=str(certs / "node-1-key.pem"),
+        )
+    )
+    assert contexts is not None, "there are certificates"
+    accepting, dialling = contexts
+    total = sum(one.stat().st_size for one in source.rglob("*") if one.is_file())
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        receiver = threading.Thread(target=_receive, args=(listener, accepting, directory / "copy"))
+        receiver.start()
+        started_s = time.perf_counter()
+        with (
+            socket.create_connection(listener.getsockname()[:2]) as plain,
+            dialling.wrap_socket(plain) as sender,
+        ):
+            for path in source.rglob("*"):
+                if path.is_file():
+                    with path.open("rb") as file:
+                        sender.sendfile(file)
+        receiver.join()
+        return total / (time.perf_counter() - started_s) / _MB
+
+
+def _receive(listener: socket.socket, context: ssl.SSLContext, target: Path) -> None:
+    plain, _ = listener.accept()
+    with context.wrap_socket(plain, server_side=True) as reader, target.open("wb") as file:
+        while data := reader.recv(1 << 20):
+            file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+CASES = (
+    Case(
+        name="publish",
+        unit=Unit.MB_PER_S,
+        measure=partial(measure_pair, publish_rate),
+        goal=on_ratio(">=0.5"),
+        baseline="one node with fsync always",
+    ),
+    Case(
+        name="one",
+        unit=Unit.MS,
+        measure=partial(measure_pair, publish_ms),
+        goal=on_ratio(">=0.33"),
+        baseline="one node with fsync always",
+    ),
+    Case(
+        name="catch-up",
+        unit=Unit.MB_PER_S,
+        measure=measure_catch_up,
+        goal=on_ratio(">=0.3"),
+        baseline="a copy of the files over the same TLS",
+    ),
+)

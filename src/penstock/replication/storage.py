@@ -1,0 +1,312 @@
+"""The logs of a data directory as a follower has them: opened without machines, cut, set aside, synced in order."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import NamedTuple
+
+import msgspec
+
+from ..config import LogConfig
+from ..errors import Damaged, DamagedFile, FileMissing, Refused
+from ..log import Log, SyncPlan, open_log
+from ..log.checkpoint import NO_META, EpochStart, MetaMark
+from ..log.creation import create_log
+from ..log.identity import read_identity
+from ..log.layout import IDENTITY, base_offset_of
+from ..log.opening import set_aside as set_aside_bytes
+from ..log.reign import FOLLOWING
+from ..log.snapshot import read_snapshot, remove_snapshot, snapshot_offsets
+from ..log.trim import release, truncate
+from ..model import Epoch, LogId, Offset
+from ..ports import Disk
+from .frames import LogFacts
+from .reconcile import META, facts_of, in_order
+
+SET_ASIDE = "set-aside"
+_TOPICS = "topics"
+# topics/<namespace>/<topic>/<partition>/<log>
+_DEPTH_MAX = 4
+
+
+class SetAside(NamedTuple):
+    """Something that was taken out of a log, or a whole log, and where it is now."""
+
+    path: str
+    kept_in: str
+    reason: str
+    offsets: range
+
+
+class StoragePlan(msgspec.Struct, eq=False):
+    """What makes everything durable that was appended so far, in the order in which logs rest on each other."""
+
+    parts: Sequence[tuple[Log, SyncPlan]]
+    sequence: int
+    received_bytes: int
+
+    def run(self) -> None:
+        for _, plan in self.parts:
+            plan.run()
+
+
+class Storage:
+    """`logs` by path. `aside` has all that was set aside since the start, `is_whole` is False once a log was."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.logs: dict[str, Log] = {}
+        self.aside: list[SetAside] = []
+        self.mark = MetaMark(NO_META)
+        self.was_clean = True
+        self._dirty: dict[str, Log] = {}
+
+    def open(self) -> bool:
+        """Open every log that there is. False: one was damaged, and is set aside to be fetched again."""
+        is_whole = True
+        for path in [*_log_paths(self.disk)]:
+            try:
+                log_id = read_identity(self.disk, path)
+                log, found = open_log(
+                    self.disk,
+                    path,
+                    log_id=log_id,
+                    config=LogConfig(retention_hours=-1),
+                    may_create=False,
+                    reign=FOLLOWING,
+                )
+                self._require_snapshots(log)
+            except (Damaged, Refused) as error:
+                self.set_log_aside(path, str(error))
+                is_whole = False
+                continue
+            if found.segments_damaged:
+                log.discard()
+                self.set_log_aside(path, str(found.segments_damaged[0]))
+                is_whole = False
+                continue
+            self.was_clean = self.was_clean and found.is_clean
+            self._add(log)
+        if META in self.logs:
+            self.mark.end = self.logs[META].end
+        return is_whole
+
+    def _require_snapshots(self, log: Log) -> None:
+        """DamagedFile: a snapshot cannot be read."""
+        for offset in snapshot_offsets(self.disk, log.directory):
+            try:
+                read_snapshot(self.disk, log.directory, offset, seed=log.seed)
+            except DamagedFile:
+                log.discard()
+                raise
+
+    def _add(self, log: Log) -> None:
+        log.meta = self.mark
+        self.logs[log.directory] = log
+
+    def facts(self) -> dict[str, LogFacts]:
+        return {path: facts_of(self.logs[path]) for path in sorted(self.logs, key=in_order)}
+
+    def make(self, facts: LogFacts) -> Log:
+        """Make a log that begins where another node's does, durably."""
+        first = _first_epoch(facts, facts.start)
+        with ExitStack() as files:
+            log, written = create_log(
+                self.disk,
+                facts.path,
+                files,
+                log_id=LogId(facts.log_id),
+                config=_config_of(facts),
+                reign=FOLLOWING,
+                at=facts.start,
+                epochs=[first],
+            )
+            parents = [*_parents(facts.path)]
+            self.disk.sync_all(written, [facts.path, *parents, ""])
+        self._add(log)
+        return log
+
+    def configure(self, log: Log, facts: LogFacts) -> None:
+        """Roll segments as the leader does."""
+        log.config = _config_of(facts)
+
+    def appended(self, log: Log) -> None:
+        self._dirty[log.directory] = log
+
+    def plan_sync(self, sequence: int, received_bytes: int) -> StoragePlan:
+        dirty = [self._dirty[path] for path in sorted(self._dirty, key=in_order)]
+        self._dirty = {}
+        parts = [(log, log.plan_sync()) for log in dirty]
+        return StoragePlan(parts, sequence, received_bytes)
+
+    def synced(self, plan: StoragePlan) -> None:
+        for log, part in plan.parts:
+            log.synced(part)
+        if META in self.logs:
+            meta = self.logs[META]
+            self.mark.end = meta.end._replace(offset=meta.durable_end)
+
+    def sync(self) -> None:
+        plan = self.plan_sync(0, 0)
+        plan.run()
+        self.synced(plan)
+
+    def cut(self, log: Log, offset: int, reason: str) -> None:
+        """End a log at an offset. What is cut stays in files beside it; snapshots that know more go first."""
+        if offset == log.end_offset:
+            return
+        log.sync()
+        end = log.end_offset
+        for one in snapshot_offsets(self.disk, log.directory):
+            if one > offset:
+                remove_snapshot(self.disk, log.directory, one)
+        number, found = log.place_of_batch(offset)
+        for later in range(number, len(log.segments)):
+            position = found.position if later == number else 0
+            kept = set_aside_bytes(self.disk, log.segments[later], position)
+            if kept is not None:
+                first = max(offset, log.segments[later].base_offset)
+                offsets = range(first, log.end_of(later) if later + 1 < len(log.segments) else end)
+                self.aside.append(SetAside(log.directory, kept, reason, offsets))
+        self.disk.sync_directory(log.directory)
+        # What comes next may be older than what is cut: another node's clock has stamped it.
+        kept_to = found.head.base_offset
+        is_empty = kept_to == log.first_base
+        log.append_time = 0 if is_empty else log.head_at(kept_to - 1).append_time
+        truncate(log, offset)
+
+    def forget_unused_epochs(self, log: Log, leader: LogFacts) -> None:
+        """An epoch that began here, and in which nothing was written, is none of the leader's: what comes may be of an
+        earlier one."""
+        kept = [one for one in log.epochs if one.offset < log.end_offset]
+        if not kept:
+            kept = [_first_epoch(leader, log.first_base)]
+        if kept != log.epochs:
+            log.epochs = kept
+            log.sync(with_checkpoint=True)
+
+    def forget_snapshots_beyond(self, state: Log, message_end: int) -> None:
+        """Remove snapshots of a state that speaks of messages which are cut now."""
+        for offset in snapshot_offsets(self.disk, state.directory):
+            with suppress(DamagedFile):
+                found = read_snapshot(self.disk, state.directory, offset, seed=state.seed)  # type: ignore[var-annotated]  # No record of it is read.
+                if found.message_end.offset > message_end:
+                    remove_snapshot(self.disk, state.directory, offset)
+
+    def forget_meta(self) -> None:
+        """Before meta is cut: no checkpoint may know more of it than there will be."""
+        self.mark.end = NO_META
+        for path in sorted(self.logs, key=in_order):
+            self.logs[path].sync(with_checkpoint=True)
+
+    def meta_is_cut(self) -> None:
+        if META in self.logs:
+            self.mark.end = self.logs[META].end
+
+    def set_log_aside(self, path: str, reason: str) -> None:
+        """Move the directory of a log to `set-aside/`, durably. An empty one only goes."""
+        log = self.logs.pop(path, None)
+        self._dirty.pop(path, None)
+        offsets = range(0)
+        if log is not None:
+            offsets = range(log.first_base, log.end_offset)
+            log.discard()
+        self.disk.make_directories(SET_ASIDE)
+        wanted, number = path.replace("/", "-"), 1
+        name, taken = wanted, {*self.disk.list(SET_ASIDE)}
+        while name in taken:
+            number += 1
+            name = f"{wanted}-{number}"
+        self.disk.move(path, f"{SET_ASIDE}/{name}")
+        self.disk.sync_directory(SET_ASIDE)
+        self.disk.sync_directory(path.rpartition("/")[0])
+        self.aside.append(SetAside(path, f"{SET_ASIDE}/{name}", reason, offsets))
+
+    def begin_at(self, log: Log, start: int) -> None:
+        """Follow the leader's retention: drop whole segments below its start."""
+        if len(log.segments) > 1 and log.segments[1].base_offset <= start:
+            self.sync()
+            release(log, below=Offset(start))
+        _drop_old_snapshots(self.disk, log)
+
+    def remove(self, path: str) -> None:
+        """Remove the files of a log that the leader has removed."""
+        log = self.logs.pop(path, None)
+        self._dirty.pop(path, None)
+        if log is not None:
+            log.discard()
+        for name in self.disk.list(path):
+            with suppress(Refused):
+                self.disk.remove(f"{path}/{name}")
+        for directory in (path, *_parents(path)):
+            if directory.count("/") < 2:
+                break  # The directory of a namespace stays.
+            with suppress(Refused, FileMissing):
+                self.disk.remove_directory(directory)
+                self.disk.sync_directory(directory.rpartition("/")[0])
+
+    def scrub(self, path: str) -> Iterator[int]:
+        """Read all of a log, a piece at a time: how many bytes each had. DamagedBatch, DamagedFile."""
+        log = self.logs[path]
+        self._require_snapshots_of(log)
+        offset = log.first_base
+        while path in self.logs and offset < log.end_offset:
+            run = log.read(max(offset, log.first_base), bytes_max=1 << 20)
+            offset = run.next_offset
+            yield len(run.data)
+
+    def _require_snapshots_of(self, log: Log) -> None:
+        for offset in snapshot_offsets(self.disk, log.directory):
+            read_snapshot(self.disk, log.directory, offset, seed=log.seed)
+
+    def close(self) -> None:
+        for path in sorted(self.logs, key=in_order):
+            self.logs[path].close(with_checkpoint=True)
+        self.logs.clear()
+
+    def discard(self) -> None:
+        for log in self.logs.values():
+            log.discard()
+        self.logs.clear()
+
+
+def _first_epoch(facts: LogFacts, start: int) -> EpochStart:
+    """The epoch that another node's log was in at an offset."""
+    older = [one.epoch for one in facts.epochs if one.offset <= start]
+    return EpochStart(Epoch(older[-1] if older else facts.epochs[0].epoch), Offset(start))
+
+
+def _drop_old_snapshots(disk: Disk, log: Log) -> None:
+    """As the leader does: the two newest stay."""
+    for offset in snapshot_offsets(disk, log.directory)[:-2]:
+        remove_snapshot(disk, log.directory, offset)
+
+
+def _config_of(facts: LogFacts) -> LogConfig:
+    usual = LogConfig(retention_hours=-1)
+    size = facts.segment_bytes or usual.segment_size_bytes
+    interval = facts.index_interval_bytes or min(usual.index_interval_bytes, size)
+    return LogConfig(segment_size_bytes=size, index_interval_bytes=interval, retention_hours=-1)
+
+
+def _parents(path: str) -> Iterable[str]:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def _log_paths(disk: Disk) -> Iterator[str]:
+    """The directories that hold a log, or what is left of one."""
+    if disk.list(META):
+        yield META
+    yield from _below(disk, _TOPICS, _DEPTH_MAX)
+
+
+def _below(disk: Disk, directory: str, depth: int) -> Iterator[str]:
+    names: list[str] = []
+    with suppress(Refused):  # A file, or not ours to look at.
+        names = disk.list(directory)
+    if IDENTITY in names or any(base_offset_of(name) is not None for name in names):
+        yield directory
+    elif depth:
+        for name in names:
+            yield from _below(disk, f"{directory}/{name}", depth - 1)

@@ -1,0 +1,282 @@
+"""The leader's side: the stream to a follower, and what replies wait for."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from ...errors import LeaderUnknown, PenstockError, Unavailable
+from ...ports import Disk
+from ...replication.frames import Durable, Hello, Level, encode_frame
+from ...replication.leader import Leader
+from ...replication.replica_file import read_record, write_record
+from ...replication.stream import Stream, StreamState
+from ...runtime.asynchronous import AsyncDriver
+from ...runtime.commit_gate import CommitGate
+from ..audit import AuditLog
+from ..settings import Settings
+from .link import Introduction, Link
+from .membership import Membership, Role
+
+_TAKE_BYTES = 1 << 20
+# As often a follower hears that its leader is there, and the leader that a follower is.
+HEARTBEAT_S = 0.25
+_BEATS_A_NOTE = 4
+_HAND_OVER_S = 20.0
+_LOOK_S = 0.002
+
+
+class Leading:
+    """One reign of this node: from when it opens its data until it is closed."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        settings: Settings,
+        disk: Disk,
+        committed: Mapping[str, int],
+    ) -> None:
+        """`committed`: the ends of logs that were known to be committed before this reign."""
+        self.membership, self._disk = membership, disk
+        cluster = self._cluster = settings.cluster
+        self.leader = Leader(
+            membership.hello(),
+            min_isr=cluster.copies,
+            committed=committed,
+            window_bytes=cluster.window_bytes,
+        )
+        self.gate = CommitGate(
+            self.leader, cluster.copies, cluster.ack_timeout_ms, time.monotonic_ns
+        )
+        self.follower: Follower | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    def begin(self, driver: AsyncDriver, over: asyncio.Event, audit: AuditLog) -> None:
+        """Take followers from now on. `over` is set when this node leads no longer."""
+        self._driver, self._over = driver, over
+        membership = self.membership
+        membership.serve_follower, membership.hand_over = self.serve, self.hand_over
+        membership.has_follower, membership.status = lambda: self.follower is not None, self.status
+        membership.audit = lambda what, where: audit.write("operator", what, where)
+        membership.on_stepped_down = self._stepped_down
+        self.gate.on_planned = lambda: driver.call_from_anywhere(self._wake)
+        self._beating = driver.loop.create_task(self._beat())
+        if membership.role is not Role.LEADING:
+            # It was deposed while it opened its data.
+            self._stepped_down(membership.refusal())
+
+    async def end(self) -> None:
+        """Take no followers any more, and let all go on that wait for one."""
+        membership = self.membership
+        membership.serve_follower = membership.hand_over = None
+        membership.has_follower = lambda: False
+        if self._beating is not None:
+            self._beating.cancel()
+        if self.follower is not None:
+            self.follower.link.close()
+        self.gate.fail("this node leads no longer")
+        await self._driver.in_thread(self._note_committed)
+
+    def _note_committed(self) -> None:
+        """Write down how far everything is committed: that is shown to readers after a restart, and never cut."""
+        with self._driver.driver.lock:
+            ends = self.leader.known_ends()
+        record = read_record(self._disk)
+        if record is not None and ends != record.committed:
+            record.committed = ends
+            write_record(self._disk, record)
+
+    def _stepped_down(self, error: PenstockError) -> None:
+        """Another node leads: nothing more is promised."""
+        self.gate.close(error)
+        self.gate.fail("this node leads no longer")
+        self._over.set()
+
+    def _wake(self) -> None:
+        if self.follower is not None:
+            self.follower.wake.set()
+
+    async def _beat(self) -> None:
+        """A follower hears of its leader, and replies that wait too long are given up."""
+        beats = 0
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            self.gate.expire()
+            beats += 1
+            if beats % _BEATS_A_NOTE == 0:
+                await self._driver.in_thread(self._note_committed)
+            follower = self.follower
+            if follower is None:
+                continue
+            follower.wake.set()
+            if time.monotonic() - follower.heard_at > self._cluster.replica_lag_ms / 1000:
+                # It is cut off, or stopped: what waits for it is refused until it is back.
+                follower.link.close()
+                self._lose(follower)
+
+    def status(self) -> dict[str, object]:
+        """Lag of the standby, in appends, bytes and seconds; `in_sync` counts this machine."""
+        follower = self.follower
+        found: dict[str, object] = {
+            "sequence": self.leader.sequence,
+            "committed": self.leader.committed,
+            "in_sync": self.leader.in_sync,
+            "standby": None,
+        }
+        if follower is not None:
+            lag_s = follower.lag_s()
+            found["standby"] = {
+                "node": follower.node,
+                "is_in_sync": self.leader.in_sync > 1,
+                "lag_bytes": self.lag_bytes(),
+                "lag_s": round(lag_s, 3),
+                "sent_bytes": follower.link.bytes_out,
+            }
+        return found
+
+    def lag_bytes(self) -> int:
+        """What was appended here and is not confirmed by the standby."""
+        if self.follower is None:
+            return 0
+        with self._driver.driver.lock:
+            return self.follower.stream.lag_bytes
+
+    async def serve(self, link: Link, told: Introduction) -> None:
+        """Send a follower everything, until the connection ends."""
+        hello: Hello = await link.expect(Hello)
+        if self.follower is not None:
+            # It came again before the old connection was missed.
+            self.follower.link.close()
+            self._lose(self.follower)
+        with self._driver.driver.lock:
+            stream = self.leader.follow(hello)
+        follower = Follower(told.node, link, stream)
+        self.follower = follower
+        sender = self._driver.loop.create_task(self._send(follower))
+        try:
+            while True:
+                frame, _ = await link.receive()
+                follower.heard_at = time.monotonic()
+                with self._driver.driver.lock:
+                    stream.receive(frame)  # type: ignore[arg-type]  # The stream refuses others.
+                if self.leader.fenced_by:
+                    self.membership.step_down(f"a node follows epoch {self.leader.fenced_by}")
+                    return
+                if isinstance(frame, Durable):
+                    follower.note(frame.sequence)
+                    self._driver.confirmed()
+                follower.wake.set()
+        finally:
+            sender.cancel()
+            self._lose(follower)
+
+    def _lose(self, follower: "Follower") -> None:
+        if self.follower is follower:
+            self.follower = None
+            with self._driver.driver.lock:
+                follower.stream.close()
+            self._driver.confirmed()
+
+    async def _send(self, follower: "Follower") -> None:
+        """Send what there is, as far as the window of the follower allows."""
+        link, stream, lock = follower.link, follower.stream, self._driver.driver.lock
+        throttle = Throttle(self._cluster.catch_up_bytes_per_s)
+        try:
+            while True:
+                await follower.wake.wait()
+                follower.wake.clear()
+                while True:
+                    with lock:
+                        frames = stream.take(_TAKE_BYTES, wall_ns=time.time_ns())
+                        is_live = stream.state is StreamState.LIVE
+                        follower.sent(self.leader.sequence)
+                    if not frames:
+                        break
+                    parts = [part for frame in frames for part in frame]
+                    link.write_parts(parts)
+                    await link.drain()
+                    if not is_live:
+                        await throttle.spend(sum(map(len, parts)))
+                if follower.is_beat_due() and is_live:
+                    # Without a sequence: how far it was sent everything is said by the stream.
+                    beat = Level(self.leader.epoch, -1, self.leader.committed, time.time_ns())
+                    link.write_parts(encode_frame(beat))
+        except PenstockError:
+            link.close()
+
+    async def hand_over(self) -> None:
+        """Stop, wait until the follower has everything, and let it lead. Unavailable: there is none in sync."""
+        follower = self.follower
+        if follower is None or self.leader.in_sync < 2:
+            raise Unavailable("there is no standby that is level with this node")
+        self.gate.close(LeaderUnknown("this node is handing over", leader="", http="", epoch=0))
+        deadline = time.monotonic() + _HAND_OVER_S
+        try:
+            while not self._has_handed_over(follower):
+                if time.monotonic() > deadline or self.follower is not follower:
+                    raise Unavailable("the standby did not confirm everything: this node leads on")
+                # What was admitted before is still confirmed, and what is due by itself goes with it.
+                await self._driver.in_thread(self._driver.driver.sync)
+                follower.wake.set()
+                await asyncio.sleep(_LOOK_S)
+        except PenstockError:
+            self.gate.reopen()
+            raise
+        follower.wake.set()
+        self.membership.handed_over()
+        # The last frame is on its way: the connection is not to end before it.
+        while self.follower is follower and time.monotonic() < deadline:  # noqa: ASYNC110 - a connection, not an event
+            await asyncio.sleep(_LOOK_S)
+        self._over.set()
+
+    def _has_handed_over(self, follower: "Follower") -> bool:
+        with self._driver.driver.lock:
+            return follower.stream.hand_over()
+
+
+class Follower:
+    """One connection of a follower, as its leader sees it."""
+
+    def __init__(self, node: int, link: Link, stream: Stream) -> None:
+        self.node, self.link, self.stream = node, link, stream
+        self.wake = asyncio.Event()
+        self.wake.set()
+        self.heard_at = time.monotonic()
+        self.sequence = 0
+        self._beat_at = 0.0
+        # When an append was sent first that is not confirmed yet.
+        self._confirmed, self._behind_since = 0, 0.0
+
+    def sent(self, sequence: int) -> None:
+        if sequence > self.sequence:
+            self.sequence = sequence
+            self._behind_since = self._behind_since or time.monotonic()
+
+    def note(self, sequence: int) -> None:
+        self._confirmed = sequence
+        self._behind_since = time.monotonic() if sequence < self.sequence else 0.0
+
+    def lag_s(self) -> float:
+        """For how long something waits to be confirmed."""
+        return time.monotonic() - self._behind_since if self._behind_since else 0.0
+
+    def is_beat_due(self) -> bool:
+        now = time.monotonic()
+        if now < self._beat_at:
+            return False
+        self._beat_at = now + HEARTBEAT_S
+        return True
+
+
+class Throttle:
+    """So many bytes a second, at most; below zero: as many as there are."""
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self._rate, self._free_at = bytes_per_s, 0.0
+
+    async def spend(self, count: int) -> None:
+        if self._rate <= 0:
+            return
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now) + count / self._rate
+        if self._free_at - now > 0.01:
+            await asyncio.sleep(self._free_at - now)

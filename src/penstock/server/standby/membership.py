@@ -1,0 +1,552 @@
+"""Who leads. A node never begins to lead by itself: the peer grants it, the leader hands over, or a person says so.
+
+After a start a node waits and asks its peer, again and again:
+
+    the peer leads, in no earlier epoch than promised      this node follows it
+    the peer does not lead, and this node led last         this node claims the next epoch; granted, it leads again
+    the peer knows a later epoch                           this node never claims: it waits until the peer leads
+    the peer does not answer                               NOT_LEADER, until it does or a person runs `penstock promote`
+
+Every epoch that a node leads in or promises to follow is in `cluster.json` before it acts on it. A leader that hears of
+a later epoch, from whichever side, steps down at once. The very first leader is the node that a person starts without
+--follow on a data directory that was in no cluster, while its peer is not in one either.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from secrets import randbits
+
+import msgspec
+
+from ...errors import (
+    BadRequest,
+    Fenced,
+    LeaderUnknown,
+    NotLeader,
+    PenstockError,
+    Refused,
+    Unavailable,
+    Unreachable,
+)
+from ...replication.ballots import next_ballot
+from ...replication.frames import LEVEL, Hello
+from ..settings import Settings
+from .cluster_file import ClusterFacts, new_cluster_id, read_facts, write_facts
+from .link import (
+    FIRST_FRAME_S,
+    Claim,
+    Granted,
+    Introduction,
+    Link,
+    Operation,
+    Report,
+    dial,
+)
+from .peer_tls import peer_contexts, require_node
+
+_ASK_AGAIN_S = 0.5
+_SWITCH_S = 30.0
+OPERATOR = "operator"
+
+
+class Role(Enum):
+    """What a node is at a moment."""
+
+    WAITING = "waiting"
+    FOLLOWING = "following"
+    LEADING = "leading"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other node, as it was heard last."""
+
+    node: int
+    role: str
+    epoch: int
+    http: str
+    binary: str
+    copies: int
+    led: bool
+    address: str
+    cluster_id: str
+
+
+ServeFollower = Callable[[Link, Introduction], Awaitable[None]]
+Follow = Callable[[Link, Peer], Awaitable[None]]
+HandOver = Callable[[], Awaitable[None]]
+
+
+class Membership:
+    """This node's place in its cluster. Belongs to the event loop."""
+
+    def __init__(self, settings: Settings, data: Path, logger: logging.Logger) -> None:
+        self.settings, self._data, self._logger = settings, data, logger
+        self.node, self.cluster = settings.broker.node_id, settings.cluster
+        self.facts = read_facts(data) or ClusterFacts("")
+        self.role = Role.WAITING
+        self.leader: Peer | None = None
+        # Set whenever the role has changed.
+        self.changed = asyncio.Event()
+        # Where this node serves clients, once that is known.
+        self.http = self.binary = ""
+        # The phases put here what they do with a link.
+        self.serve_follower: ServeFollower | None = None
+        self.follow: Follow | None = None
+        self.hand_over: HandOver | None = None
+        # Told why, when this node leads no longer.
+        self.on_stepped_down: Callable[[PenstockError], None] = lambda _error: None
+        self.incarnation = randbits(62)
+        # Of the data directory: what it is called, and the latest epoch in which any of its logs was written.
+        self.disk_id = self.written_epoch = 0
+        self.has_follower: Callable[[], bool] = lambda: False
+        self.status: Callable[[], dict[str, object]] = dict
+        self.audit: Callable[[str, str], None] = lambda _what, _where: None
+        contexts = peer_contexts(self.cluster)
+        self._accepting: ssl.SSLContext | None = contexts[0] if contexts else None
+        self._dialling: ssl.SSLContext | None = contexts[1] if contexts else None
+        self._links: set[asyncio.Task[None]] = set()
+        # That with the leader, while one is followed.
+        self._link: Link | None = None
+        self._said = self._said_refused = ""
+        self._watching: asyncio.Task[None] | None = None
+        self._server: asyncio.Server | None = None
+
+    # The life of it.
+
+    async def start(self, listener: socket.socket) -> None:
+        """Listen for the peer, and decide a very first start. Refused: this node may not begin a cluster."""
+        if not self.facts.cluster_id and not self.cluster.follow:
+            await self._begin_cluster()
+        self._server = await asyncio.start_server(
+            self._accept, sock=listener, ssl=self._accepting, limit=1 << 20
+        )
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _begin_cluster(self) -> None:
+        """The first start without --follow: a person said that this node is the one that has the data."""
+        for address in self.cluster.addresses:
+            with suppress(Unreachable):
+                peer = await self._ask(address)
+                if peer.role != OPERATOR and peer.epoch:
+                    raise Refused(
+                        f"the peer at {address} is in a cluster already (epoch {peer.epoch}), and this data directory "
+                        "in none: start this node with --follow, so that it copies the peer"
+                    )
+        epoch = next_ballot(self.written_epoch, self.node)
+        self.lead(epoch)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in [self._watching, *self._links]:
+            if task is not None:
+                task.cancel()
+
+    def _write(self, facts: ClusterFacts) -> None:
+        assert facts.epoch >= self.facts.epoch, "a promise is never taken back"
+        write_facts(self._data, facts)
+        self.facts = facts
+
+    def _become(self, role: Role, leader: Peer | None = None) -> None:
+        self.leader = leader
+        if role is not self.role:
+            self.role = role
+            self._logger.info("%s, epoch %d", role.value, self.facts.epoch)
+            self.changed.set()
+
+    @property
+    def epoch(self) -> int:
+        return self.facts.epoch
+
+    def hello(self) -> Hello:
+        """What this node says of itself at the begin of a stream."""
+        return Hello(
+            cluster_id=self.facts.cluster_id,
+            node=self.node,
+            incarnation=self.incarnation,
+            disk_id=self.disk_id,
+            level=LEVEL,
+            epoch=self.facts.epoch,
+            role="leader" if self.role is Role.LEADING else "follower",
+        )
+
+    def refusal(self) -> NotLeader:
+        """What clients are told while this node does not lead."""
+        leader, epoch = self.leader, self.facts.epoch
+        if leader is None:
+            said = (
+                "this node waits: its peer does not answer, or does not lead; see penstock promote"
+            )
+            return LeaderUnknown(said, leader="", http="", epoch=epoch)
+        said = f"this node copies another one, which leads: {leader.binary or leader.http}"
+        return NotLeader(said, leader=leader.binary, http=leader.http, epoch=leader.epoch)
+
+    # Asking the peer.
+
+    def _introduction(self, purpose: str = "ask") -> Introduction:
+        facts = self.facts
+        return Introduction(
+            cluster=self.cluster.name,
+            cluster_id=facts.cluster_id,
+            node=self.node,
+            epoch=facts.epoch,
+            role=self.role.value,
+            purpose=purpose,
+            http=self.http,
+            binary=self.binary,
+            copies=self.cluster.copies,
+            led=facts.led,
+        )
+
+    async def _dial(self, address: str, purpose: str) -> tuple[Link, Peer]:
+        """A connection with a peer that is of this cluster, and who it is. Unreachable, Forbidden, Refused."""
+        link = await dial(address, self._dialling)
+        try:
+            async with asyncio.timeout(FIRST_FRAME_S):
+                await link.send(self._introduction(purpose))
+                told: Introduction = await link.expect(Introduction)
+            self._check(told, link)
+        except TimeoutError:
+            link.close()
+            raise Unreachable(address, "it does not say who it is") from None
+        except PenstockError:
+            link.close()
+            raise
+        link.introduced()
+        return link, self._peer(told, link, address)
+
+    def _peer(self, told: Introduction, link: Link, address: str) -> Peer:
+        http, binary = (one.replace("{host}", link.host) for one in (told.http, told.binary))
+        return Peer(
+            told.node,
+            told.role,
+            told.epoch,
+            http,
+            binary,
+            told.copies,
+            told.led,
+            address,
+            told.cluster_id,
+        )
+
+    def _check(self, told: Introduction, link: Link) -> None:
+        """Forbidden: the certificate is not that of the node. Refused: it is of another cluster, or has our number."""
+        if self.cluster.is_tls:
+            require_node(link.certificate, told.node, self.cluster.name)
+        if told.cluster != self.cluster.name:
+            raise Refused(f"it is of cluster {told.cluster[:40]!r}, not {self.cluster.name!r}")
+        ours, theirs = self.facts.cluster_id, told.cluster_id
+        if ours and theirs and ours != theirs and told.role != OPERATOR:
+            raise Refused(
+                f"it has data of another cluster ({theirs[:40]}, not {ours}): one of the two data directories is new "
+                "or of another pair of nodes"
+            )
+        if told.node == self.node and told.role != OPERATOR:
+            raise Refused(f"it has number {self.node}, as this node has: broker.node_id differs")
+
+    async def _ask(self, address: str) -> Peer:
+        link, peer = await self._dial(address, "ask")
+        link.close()
+        return peer
+
+    async def _watch(self) -> None:
+        """Find out who leads, for as long as the process runs."""
+        while True:
+            for address in self.cluster.addresses:
+                try:
+                    await self._look(address)
+                    self._said = ""
+                except PenstockError as error:
+                    # A peer that is away stays away for a while: one line is enough.
+                    if str(error) != self._said:
+                        self._said = str(error)
+                        self._logger.warning("peer %s: %s", address, error)
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _look(self, address: str) -> None:
+        if self.role is Role.LEADING:
+            if not self.has_follower():
+                # A peer that was promoted meanwhile says so.
+                self._heard(await self._ask(address))
+            return
+        peer = await self._ask(address)
+        if peer.role == Role.LEADING.value and peer.epoch >= self.facts.epoch:
+            await self._follow(address)
+        elif self.facts.led and peer.role != Role.LEADING.value and peer.epoch <= self.facts.epoch:
+            await self._claim(address)
+
+    def _heard(self, peer: Peer) -> None:
+        """Step down if another node leads in a later epoch, or has promised to follow one."""
+        if peer.epoch > self.facts.epoch:
+            self.step_down(f"node {peer.node} knows epoch {peer.epoch}")
+
+    def step_down(self, reason: str) -> None:
+        """Lead no longer: what clients wait for is refused, and the peer is asked."""
+        if self.role is Role.LEADING:
+            self._logger.warning("this node leads no longer: %s", reason)
+            self._become(Role.WAITING)
+            self.on_stepped_down(self.refusal())
+
+    def handed_over(self) -> None:
+        """The follower has everything and may lead: this node does not any more, nor claims to."""
+        self._write(msgspec.structs.replace(self.facts, led=False, is_level=True))
+        self._become(Role.WAITING)
+
+    def take_hand_over(self, epoch: int) -> None:
+        """The leader of an epoch has stopped, and this node has everything: it leads in the next."""
+        if epoch == self.facts.epoch:
+            self.lead(next_ballot(epoch, self.node))
+
+    async def _follow(self, address: str) -> None:
+        """Copy what the leader has until the connection ends, or this node is to lead."""
+        if self.follow is None:
+            return
+        link, peer = await self._dial(address, "follow")
+        try:
+            if peer.role != Role.LEADING.value or peer.epoch < self.facts.epoch:
+                return
+            self._promise(peer)
+            self._link = link
+            self._become(Role.FOLLOWING, peer)
+            await self.follow(link, peer)
+        finally:
+            link.close()
+            self._link = None
+            if self.role is Role.FOLLOWING:
+                self._become(Role.WAITING)
+
+    def _promise(self, peer: Peer) -> None:
+        facts = self.facts
+        if not facts.cluster_id:
+            # Its first leader's cluster is this node's from now on.
+            facts = msgspec.structs.replace(facts, cluster_id=peer.cluster_id)
+        if peer.epoch > facts.epoch or facts.led:
+            facts = msgspec.structs.replace(
+                facts, epoch=peer.epoch, led=False, is_level=False, is_handed_over=False
+            )
+        self._write(msgspec.structs.replace(facts, copies=peer.copies, heard_ns=time.time_ns()))
+
+    def leveled(self) -> None:
+        """This node has everything that its leader had a moment ago."""
+        if not self.facts.is_level:
+            self._write(msgspec.structs.replace(self.facts, is_level=True, heard_ns=time.time_ns()))
+
+    def fell_behind(self) -> None:
+        """This node is about to cut or fetch: it does not have everything any more."""
+        if self.facts.is_level:
+            self._write(msgspec.structs.replace(self.facts, is_level=False))
+
+    async def _claim(self, address: str) -> None:
+        """Lead again, if the peer writes down that it follows nothing earlier."""
+        link, _ = await self._dial(address, "ask")
+        try:
+            epoch = next_ballot(self.facts.epoch, self.node)
+            await link.send(Claim(epoch, self.cluster.copies))
+            async with asyncio.timeout(FIRST_FRAME_S):
+                await link.expect(Granted)
+        except TimeoutError:
+            raise Unreachable(address, "no answer to a claim") from None
+        finally:
+            link.close()
+        self.lead(epoch)
+
+    def lead(self, epoch: int) -> None:
+        """Lead in a new epoch, which is written down first."""
+        self._write(
+            ClusterFacts(
+                self.facts.cluster_id or new_cluster_id(),
+                epoch,
+                led=True,
+                copies=self.cluster.copies,
+            )
+        )
+        self._become(Role.LEADING)
+
+    # The peer and operators ask.
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "the server makes one for each connection"
+        self._links.add(task)
+        link = Link(reader, writer)
+        try:
+            await self._answer(link)
+        except Unreachable:
+            pass  # The other side has hung up.
+        except PenstockError as error:
+            self._say_refused(f"peer {link.host} refused: {error}")
+            await link.refuse(error, self.facts.epoch)
+        except TimeoutError:
+            self._say_refused(f"peer {link.host} refused: it does not say who it is")
+        finally:
+            self._links.discard(task)
+            link.close()
+
+    def _say_refused(self, text: str) -> None:
+        """A peer comes again and again: one line is enough."""
+        if text != self._said_refused:
+            self._said_refused = text
+            self._logger.warning("%s", text)
+
+    async def _answer(self, link: Link) -> None:
+        async with asyncio.timeout(FIRST_FRAME_S):
+            told: Introduction = await link.expect(Introduction)
+        self._check(told, link)
+        link.introduced()
+        await link.send(self._introduction(told.purpose))
+        if told.role == OPERATOR:
+            await self._operate(link, told.node)
+            return
+        self._heard(self._peer(told, link, ""))
+        if told.purpose == "follow":
+            if self.role is not Role.LEADING or self.serve_follower is None:
+                raise self.refusal()
+            await self.serve_follower(link, told)
+        else:
+            with suppress(Unreachable):
+                self._grant(link, await link.expect(Claim))
+
+    def _grant(self, link: Link, claim: Claim) -> None:
+        """Promise to follow nothing earlier. Fenced: something later was promised, or this node leads."""
+        if claim.epoch <= self.facts.epoch or self.role is Role.LEADING:
+            raise Fenced(claim.epoch, promised=self.facts.epoch)
+        self._write(
+            msgspec.structs.replace(
+                self.facts, epoch=claim.epoch, led=False, copies=claim.copies, is_handed_over=False
+            )
+        )
+        link.write(Granted(claim.epoch))
+
+    # What a person says.
+
+    async def _operate(self, link: Link, node: int) -> None:
+        operation: Operation = await link.expect(Operation)
+        done: dict[str, object]
+        if operation.action == "promote":
+            done = await self.promote(is_forced=operation.is_forced)
+            self.audit("promote", f"node {self.node}, asked with the certificate of node {node}")
+        elif operation.action == "hand-over":
+            await self.require_leading()()
+            done = self.report()
+        elif operation.action == "status":
+            done = self.report()
+        else:
+            raise BadRequest(f"there is no operation {operation.action[:40]!r}")
+        await link.send(Report(msgspec.json.encode(done)))
+
+    def require_leading(self) -> HandOver:
+        """How this node hands over. NotLeader."""
+        if self.role is not Role.LEADING or self.hand_over is None:
+            raise self.refusal()
+        return self.hand_over
+
+    def report(self) -> dict[str, object]:
+        """What `penstock standby status` shows."""
+        facts, leader = self.facts, self.leader
+        return {
+            "node": self.node,
+            "role": self.role.value,
+            "epoch": facts.epoch,
+            "cluster_id": facts.cluster_id,
+            "min_isr": self.cluster.copies,
+            "leader": leader.binary if leader else (self.binary if self._leads else ""),
+            "is_level": facts.is_level,
+            "heard_ns": facts.heard_ns,
+            **self.status(),
+        }
+
+    @property
+    def _leads(self) -> bool:
+        return self.role is Role.LEADING
+
+    async def promote(self, *, is_forced: bool = False) -> dict[str, object]:
+        """Lead from now on. A leader that answers hands over first; without one, only what is known to be whole leads.
+
+        Refused: this node may lack what was acknowledged, and `is_forced` is not set.
+        """
+        if self.role is Role.LEADING:
+            return {**self.report(), "note": "this node led already"}
+        if self.role is Role.FOLLOWING and self.leader is not None:
+            try:
+                await self._ask_to_hand_over(self.leader.address)
+                return self.report()
+            except Unreachable:
+                await self._give_up_leader()
+        await self._take_over(is_forced=is_forced)
+        return self.report()
+
+    async def _give_up_leader(self) -> None:
+        """The leader does not answer, although its connection is not known to be cut: nothing more is taken from it."""
+        if self._link is not None:
+            self._link.close()
+        while self.role is Role.FOLLOWING:  # noqa: ASYNC110 - ends with the connection
+            await asyncio.sleep(0.01)
+
+    async def _ask_to_hand_over(self, address: str) -> None:
+        """The leader stops, waits until this node has everything, and says so in the stream."""
+        await operate(self.settings, address, Operation("hand-over"), as_node=self.node)
+        deadline = time.monotonic() + _SWITCH_S
+        while self.role is not Role.LEADING:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"the leader at {address} has not handed over in {_SWITCH_S:g} s")
+            self.changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await self.changed.wait()
+
+    async def _take_over(self, *, is_forced: bool) -> None:
+        facts, highest = self.facts, max(self.facts.epoch, self.written_epoch)
+        for address in self.cluster.addresses:
+            with suppress(Unreachable):
+                peer = await self._ask(address)
+                highest = max(highest, peer.epoch)
+                if peer.role == Role.LEADING.value:
+                    raise Refused(
+                        f"node {peer.node} leads and is about to be followed: try again in a moment"
+                    )
+        is_whole = facts.led or facts.is_handed_over or (facts.is_level and facts.copies > 1)
+        if not is_whole and not is_forced:
+            heard = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(facts.heard_ns / 1e9))
+            raise Refused(
+                f"this node may lack what the leader has acknowledged: it heard it last at {heard} in epoch "
+                f"{facts.epoch}, {'had everything then' if facts.is_level else 'and was behind'}, and the leader "
+                f"goes on alone (min_isr {facts.copies}); --force leads all the same, and what is missing is lost"
+            )
+        self.lead(next_ballot(highest, self.node))
+
+
+async def operate(
+    settings: Settings, address: str, operation: Operation, *, as_node: int | None = None
+) -> dict[str, object]:
+    """Ask something of the node that listens at an address, with the certificate of these settings.
+
+    Unreachable, Forbidden, Refused: as the node says.
+    """
+    contexts = peer_contexts(settings.cluster)
+    link = await dial(address, contexts[1] if contexts else None)
+    try:
+        node = settings.broker.node_id if as_node is None else as_node
+        await link.send(Introduction(settings.cluster.name, "", node, 0, OPERATOR, "operate"))
+        async with asyncio.timeout(FIRST_FRAME_S):
+            told: Introduction = await link.expect(Introduction)
+        if settings.cluster.is_tls:
+            require_node(link.certificate, told.node, settings.cluster.name)
+        link.introduced()
+        await link.send(operation)
+        async with asyncio.timeout(_SWITCH_S + FIRST_FRAME_S):
+            report: Report = await link.expect(Report)
+    except TimeoutError:
+        raise Unreachable(address, "no answer") from None
+    finally:
+        link.close()
+    found: dict[str, object] = msgspec.json.decode(report.content)
+    return found

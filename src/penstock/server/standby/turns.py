@@ -1,0 +1,122 @@
+"""The life of a broker with a standby: it leads, or it follows and refuses clients, in turns, until a signal."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...runtime import RealDisk
+from ..audit import AuditLog
+from ..cluster_settings import split_address
+from ..settings import Settings
+from ..tls import server_context
+from .following import Following
+from .leading import Leading
+from .membership import Membership, Role
+from .refusing import RefusingPorts
+
+if TYPE_CHECKING:
+    from ..serving import Serving
+
+_BACKLOG = 2048
+
+
+async def serve_in_turns(
+    serving: "Serving",
+    disk: RealDisk,
+    listener: socket.socket,
+    binary_listener: socket.socket | None,
+    listen: Callable[[str, int, str], socket.socket],
+) -> None:
+    """Serve until a signal says stop, in whichever role this node has. Refused: it may not begin a cluster."""
+    settings, data = serving.settings, Path(serving.settings.broker.data_dir)
+    membership = Membership(settings, data, serving.logger)
+    membership.http, membership.binary = addresses(settings, listener, binary_listener)
+    # One thread touches the logs of a follower, and one data directory has one of them at a time.
+    storage = ThreadPoolExecutor(1, thread_name_prefix="penstock-replica")
+    following = Following(disk, membership, storage, serving.logger)
+    membership.follow = following.run
+    await following.open()
+    await membership.start(listen(*split_address(settings.cluster.listen), "cluster.listen"))
+    try:
+        while not serving.is_stopping:
+            membership.changed.clear()
+            sockets = listener.dup(), None if binary_listener is None else binary_listener.dup()
+            if membership.role is Role.LEADING:
+                committed = await following.lead(membership.epoch)
+                leading = Leading(membership, settings, disk, committed)
+                await serving.serve_clients(disk, *sockets, leading)
+            else:
+                await _follow(serving, membership, following, sockets)
+    finally:
+        await membership.stop()
+        await following.close()
+        storage.shutdown(wait=False)
+
+
+async def _follow(
+    serving: "Serving",
+    membership: Membership,
+    following: Following,
+    sockets: tuple[socket.socket, socket.socket | None],
+) -> None:
+    """Refuse clients until this node leads, or a signal says stop. The membership follows meanwhile."""
+    loop, settings, logger = asyncio.get_running_loop(), serving.settings, serving.logger
+    ports = RefusingPorts(settings, membership, logger)
+    ports.metrics = following.metrics
+    membership.status, membership.has_follower = following.status, lambda: False
+    audit = AuditLog(Path(settings.broker.data_dir), _wall_ns)
+    membership.audit = lambda what, where: audit.write("operator", what, where)
+    context = server_context(settings.tls) if settings.tls.is_on else None
+    listener, binary_listener = sockets
+    servers = [await loop.create_server(ports.http, sock=listener, backlog=_BACKLOG, ssl=context)]
+    binary_address = ""
+    if binary_listener is not None:
+        servers.append(
+            await loop.create_server(
+                ports.binary, sock=binary_listener, backlog=_BACKLOG, ssl=context
+            )
+        )
+        binary_address = addresses(settings, listener, binary_listener)[1]
+    serving.ready(binary_address.replace("{host}", settings.broker.host))
+
+    def stop() -> None:
+        serving.is_stopping = True
+        membership.changed.set()
+
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, stop)
+    loop.add_signal_handler(
+        signal.SIGHUP, lambda: logger.info("a node that follows reloads nothing")
+    )
+    while membership.role is not Role.LEADING and not serving.is_stopping:
+        membership.changed.clear()
+        await membership.changed.wait()
+    for server in servers:
+        server.close()
+    ports.close()
+    audit.close()
+
+
+def _wall_ns() -> int:
+    import time
+
+    return time.time_ns()
+
+
+def addresses(
+    settings: Settings, listener: socket.socket, binary_listener: socket.socket | None
+) -> tuple[str, str]:
+    """Where clients find this node over HTTP and on the binary port; `{host}` where only the peer knows the host."""
+    name = settings.broker.advertise or settings.broker.host
+    if name in {"0.0.0.0", "::", ""}:  # noqa: S104 - compared, not listened on
+        name = "{host}"
+    host = f"[{name}]" if ":" in name else name
+    end = "s" if settings.tls.is_on else ""
+    http = f"http{end}://{host}:{listener.getsockname()[1]}"
+    if binary_listener is None:
+        return http, ""
+    return http, f"penstock{end}://{host}:{binary_listener.getsockname()[1]}"

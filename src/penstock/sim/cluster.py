@@ -1,0 +1,359 @@
+"""A cluster of two or three nodes that a person watches: who leads is said, and epochs fence.
+
+Clients publish and poll at whichever node thinks that it leads. Nodes crash, lose their disks, are cut off in one
+direction or both; somebody promotes another one meanwhile, as the runbook says. `ClusterBook` holds what was promised.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from ..api.consume import Poll
+from ..api.leased import LeasedMessages
+from ..api.publish import Publish
+from ..api.topics import CreateTopic
+from ..codec import decode_messages
+from ..errors import Fenced, HistoryLost, MalformedBatch, PenstockError
+from ..log import Log
+from ..model import Message
+from ..replication.ballots import next_ballot
+from ..replication.reconcile import asked_min, longest
+from ..replication.replica import Replica
+from .cluster_member import Member
+from .network import SimNetwork
+from .schedule import MS, SECOND, Schedule, SimClock
+from .violation import Checker, Violation
+
+TOPIC, GROUP = "orders", "billing"
+_WALL_NS = 1_700_000_000 * SECOND
+_HOUR_MS = 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterResult:
+    """What a run was."""
+
+    seed: int
+    acked: int
+    leased: int
+    promotions: int
+    crashes: int
+    simulated_s: float
+
+
+class ClusterBook:
+    """Promises made to clients, and whether the log of a leader keeps them."""
+
+    def __init__(self) -> None:
+        self.acked: dict[tuple[int, int], bytes] = {}
+        self.leased: dict[tuple[int, int], int] = {}
+        self.sent = 0
+
+    def published(self, partition: int, offset: int, value: bytes) -> None:
+        known = self.acked.setdefault((partition, offset), value)
+        if known != value:
+            raise Violation(
+                Checker.OFFSET_UNIQUE,
+                f"{partition}/{offset} was acknowledged as {known!r} and {value!r}",
+            )
+
+    def handed_out(self, partition: int, offset: int, value: bytes, epoch: int) -> None:
+        """Leases last longer than the run, so that nothing comes twice."""
+        if (partition, offset) in self.leased:
+            first = self.leased[partition, offset]
+            raise Violation(
+                Checker.LEASE_EXCLUSIVE,
+                f"{partition}/{offset} was leased in epochs {first} and {epoch}",
+            )
+        self.leased[partition, offset] = epoch
+        self.published(partition, offset, value)
+
+    def check(self, partition: int, log: Log) -> None:
+        """Whether a log has all that was acknowledged, where it was, and no value twice."""
+        there: dict[int, bytes] = {}
+        for head, batch in log.batches_from(log.start_offset):
+            for stored in decode_messages(batch, head):
+                there[stored.offset] = stored.data
+        if len({*there.values()}) != len(there):
+            raise Violation(Checker.NO_DUP, f"partition {partition} has a value twice")
+        for (number, offset), value in self.acked.items():
+            if number == partition and there.get(offset) != value:
+                found = there.get(offset)
+                raise Violation(
+                    Checker.NO_ACKED_LOSS,
+                    f"{partition}/{offset} was {value!r} for a client and is {found!r}",
+                )
+
+
+class ClusterWorld:
+    """One run of one seed."""
+
+    def __init__(self, seed: int, *, nodes: int = 2, min_isr: int = 2, seconds: int = 10) -> None:
+        self.entropy = Random(seed)  # noqa: S311  # Chance that repeats, nothing secret.
+        self.clock = SimClock(_WALL_NS)
+        self.schedule = Schedule(self.clock)
+        self.network = SimNetwork(self.schedule, self.entropy)
+        self.seed, self.min_isr, self.seconds = seed, min_isr, seconds
+        self.members = {number: Member(self, number) for number in range(1, nodes + 1)}
+        self.book = ClusterBook()
+        self.promotions = self.crashes = 0
+        self.is_calm = False
+
+    def run(self) -> ClusterResult:
+        for member in self.members.values():
+            member.start()
+        self._begin()
+        self._later(40, self._publish)
+        self._later(200, self._poll)
+        self._later(1500, self._misfortune)
+        self._later(700, self._watch)
+        self._run_to(self.seconds)
+        # Everything heals, and then all of it has to be there, on every node.
+        self.is_calm = True
+        self.network.cuts.clear()
+        for member in self.members.values():
+            member.disk.faults.clear()
+            if not member.is_up:
+                member.start()
+        for _ in range(20):
+            self._run_to(self.clock.monotonic_ns() / SECOND + 1)
+            if self._is_level():
+                break
+        self._check_all()
+        return ClusterResult(
+            self.seed,
+            len(self.book.acked),
+            len(self.book.leased),
+            self.promotions,
+            self.crashes,
+            self.clock.monotonic_ns() / SECOND,
+        )
+
+    def _run_to(self, seconds: float) -> None:
+        until_ns = int(seconds * SECOND)
+        while self.schedule.step(until_ns):
+            pass
+
+    def _later(self, ms_max: int, call: Callable[[], None]) -> None:
+        self.schedule.after(self.entropy.randint(1, ms_max * MS), call)
+
+    def _begin(self) -> None:
+        """The first leader is said when there is nothing yet."""
+        first = self.members[1]
+        assert first.replica is not None
+        first.lead(next_ballot(0, 1), self.min_isr)
+        self._later(300, self._create)
+
+    def _create(self) -> None:
+        if self.book.acked:
+            return
+        for member in self.leaders():
+            assert member.node is not None
+            if TOPIC not in member.node.open:
+                member.execute(
+                    CreateTopic(
+                        TOPIC, 2, {"segment_size_bytes": 1500, "index_interval_bytes": 512}
+                    ),
+                    lambda _: None,
+                )
+        self._later(300, self._create)
+
+    def leaders(self) -> list[Member]:
+        """All that think so."""
+        return [one for one in self.members.values() if one.leader is not None]
+
+    def _publish(self) -> None:
+        if self.is_calm:
+            return
+        self._later(40, self._publish)
+        for member in self.leaders():
+            assert member.node is not None
+            if TOPIC not in member.node.open:
+                continue
+            self.book.sent += 1
+            value = b"%d" % self.book.sent
+
+            def acked(reply: object, value: bytes = value) -> None:
+                assert isinstance(reply, Sequence)
+                self.book.published(reply[0].partition, reply[0].offset, value)
+
+            member.execute(Publish(TOPIC, [Message(value)]), acked)
+
+    def _poll(self) -> None:
+        if self.is_calm:
+            return
+        self._later(200, self._poll)
+        for member in self.leaders():
+            assert member.node is not None
+            assert member.leader is not None
+            if TOPIC not in member.node.open:
+                continue
+            epoch = member.leader.epoch
+
+            def leased(reply: object, epoch: int = epoch) -> None:
+                assert isinstance(reply, LeasedMessages)
+                for one in reply:
+                    self.book.handed_out(one.partition, one.offset, one.data, epoch)
+
+            member.execute(Poll(TOPIC, GROUP, f"m{member.number}", 3, _HOUR_MS), leased)
+
+    def _misfortune(self) -> None:
+        self._later(1500, self._misfortune)
+        if self.is_calm:
+            return
+        members = [*self.members.values()]
+        one = members[self.entropy.randint(0, len(members) - 1)]
+        other = members[self.entropy.randint(0, len(members) - 1)]
+        match self.entropy.randint(0, 9):
+            case 0 | 1 if one.is_up:
+                one.crash()
+                self.restart_soon(one)
+            case 2 if one.is_up:
+                one.fail_soon()
+            case 3 if one.is_up:
+                one.stop()
+            case 4 | 5 if one is not other:
+                cut = (one.number, other.number)
+                self.network.cuts.add(cut)
+                self._later(3000, partial(self.network.cuts.discard, cut))
+            case 6 if one is not other:
+                both = {(one.number, other.number), (other.number, one.number)}
+                self.network.cuts |= both
+                self._later(3000, partial(self.network.cuts.difference_update, both))
+            case 7 if self._may_lose(one):
+                one.crash(is_empty=True)
+                self.restart_soon(one)
+            case _:
+                self._promote()
+
+    def _may_lose(self, one: Member) -> bool:
+        """A disk may be lost while every other node has all that this one confirmed."""
+        leaders = self.leaders()
+        if one.leader is not None or len(leaders) != 1 or not one.is_up:
+            return False
+        leader = leaders[0].leader
+        assert leader is not None
+        return leader.in_sync == len(self.members)
+
+    def crashed(self, member: Member) -> None:
+        self.crashes += 1
+        if not self.is_calm:
+            self.restart_soon(member)
+
+    def restart_soon(self, member: Member) -> None:
+        life = member.life
+
+        def again() -> None:
+            if member.life == life and not member.is_up:
+                member.start()
+
+        self._later(1200, again)
+
+    def _watch(self) -> None:
+        """Somebody looks now and then whether there is a leader."""
+        self._later(700, self._watch)
+        if not self.leaders():
+            self._promote()
+
+    def _promote(self) -> None:
+        """As the runbook says: ask enough nodes that have lost nothing, have them promise, and take the longest."""
+        asked = [
+            one
+            for one in self.members.values()
+            if one.replica is not None and one.replica.is_whole and one.faulty is None
+        ]
+        if len(asked) < asked_min(len(self.members), self.min_isr):
+            return
+        highest = max(one.replica.epoch for one in asked if one.replica is not None)
+        chosen = self.entropy.randint(0, len(asked) - 1)
+        epoch = next_ballot(highest, asked[chosen].number)
+        inventories = []
+        for one in asked:
+            replica = one.replica
+            assert replica is not None
+            try:
+                one.act(partial(replica.promise, epoch))
+            except Fenced:
+                return
+            if one.replica is None:
+                return
+            if one.following is not None:
+                one.hung_up(one.following)
+            inventories.append(replica.inventory())
+        number = longest(inventories)
+        if number is None:
+            return
+        leading = asked[number]
+        assert leading.replica is not None
+        self.promotions += 1
+        leading.lead(next_ballot(epoch, leading.number), self.min_isr)
+        self._check_leader(leading)
+
+    def _check_leader(self, member: Member) -> None:
+        if member.node is None or TOPIC not in member.node.open:
+            if member.is_up and member.node is not None and self.book.acked:
+                raise Violation(Checker.NO_ACKED_LOSS, "the topic is gone")
+            return
+        if faults := member.node.faults():
+            raise Violation(Checker.RECOVERY, f"a partition cannot be opened: {faults[0].reason}")
+        for number in range(2):
+            self.book.check(number, member.node.partition(TOPIC, number).messages)
+
+    def is_unexpected(self, error: PenstockError) -> bool:
+        """Whether a replica refused something that no history without a bug has."""
+        if isinstance(error, HistoryLost | MalformedBatch) and not isinstance(error, Fenced):
+            raise Violation(Checker.SURPRISE, f"{type(error).__name__}: {error}")
+        return False
+
+    def expect_nothing_aside(self, replica: Replica) -> None:
+        if replica.aside:
+            raise Violation(Checker.RECOVERY, f"a crash looks like damage: {replica.aside[0]}")
+
+    def _is_level(self) -> bool:
+        leaders = self.leaders()
+        if len(leaders) != 1 or leaders[0].leader is None:
+            return False
+        leader = leaders[0].leader
+        return leader.in_sync == len(self.members) and leader.committed == leader.sequence
+
+    def _check_all(self) -> None:
+        """Every node has the same."""
+        if not self._is_level():
+            states = {
+                number: (one.is_up, one.leader is not None, one.faulty)
+                for number, one in self.members.items()
+            }
+            raise Violation(Checker.LIVENESS, f"the nodes have not come together: {states}")
+        (leading,) = self.leaders()
+        assert leading.node is not None
+        self._check_leader(leading)
+        for member in self.members.values():
+            if member.replica is None:
+                continue
+            for path, log in member.replica.storage.logs.items():
+                assert leading.leader is not None
+                theirs = leading.leader.logs[path]
+                if _content(log, theirs.end_offset) != _content(theirs, theirs.end_offset):
+                    raise Violation(
+                        Checker.OFFSET_UNIQUE, f"{path} differs on node {member.number}"
+                    )
+
+
+def _content(log: Log, end: int) -> list[tuple[int, int, int]]:
+    found = log.batches_from(log.start_offset)
+    return [
+        (one.base_offset, one.epoch, one.body_checksum) for one, _ in found if one.base_offset < end
+    ]
+
+
+def run_cluster(seed: int, *, nodes: int = 2, min_isr: int = 2, seconds: int = 10) -> ClusterResult:
+    """Run one seed. Violation: a promise was broken."""
+    try:
+        return ClusterWorld(seed, nodes=nodes, min_isr=min_isr, seconds=seconds).run()
+    except Violation as violation:
+        violation.add_note(f"seed {seed}, {nodes} nodes, min_isr {min_isr}")
+        raise
+
+
+__all__ = ["ClusterBook", "ClusterResult", "ClusterWorld", "run_cluster"]

@@ -1,0 +1,165 @@
+"""A broker and its standby, as two processes on one machine, that are killed, promoted and started again."""
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PATIENCE_S = 60
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    json: Any
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Node:
+    """One of the two. Its ports and its directory stay the same over restarts."""
+
+    def __init__(self, number: int, directory: Path, settings: dict[str, str]) -> None:
+        self.number, self.data = number, directory / f"node-{number}"
+        self.http, self.binary, self.peer = free_ports(3)
+        self.log = directory / f"node-{number}.log"
+        self.settings = settings
+        self.process: subprocess.Popen[bytes] | None = None
+        self.other: Node
+
+    @property
+    def address(self) -> str:
+        return f"penstock://127.0.0.1:{self.binary}"
+
+    def words(self) -> list[str]:
+        """The settings as words of a command."""
+        settings = {
+            "broker.port": self.http,
+            "broker.binary_port": self.binary,
+            "broker.data_dir": self.data,
+            "broker.node_id": self.number,
+            "cluster.listen": f"127.0.0.1:{self.peer}",
+            "cluster.peers": f"127.0.0.1:{self.other.peer}",
+            "log.format": "text",
+            **self.settings,
+        }
+        return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+
+    def start(self, *words: str) -> None:
+        command = [sys.executable, "-m", "penstock", "serve", *self.words(), *words]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stderr=log, cwd=self.data.parent)
+        self.until(lambda: self.call("GET", "/livez").status == 200)
+
+    def until(self, is_so: Any, what: str = "") -> None:
+        """Return when something is so; a node that does not answer yet is asked again."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                if is_so():
+                    return
+            except (OSError, http.client.HTTPException):
+                pass
+            assert time.monotonic() < deadline, (what, self.log.read_text()[-3000:])
+            time.sleep(0.05)
+
+    def role(self) -> str:
+        return str(self.call("GET", "/readyz").json.get("role"))
+
+    def until_role(self, role: str) -> None:
+        self.until(lambda: self.role() == role, role)
+
+    def until_in_sync(self) -> None:
+        """This node leads, and the other has everything."""
+        self.until(lambda: self.call("GET", "/cluster").json.get("in_sync") == 2, "in sync")
+
+    def call(self, method: str, target: str, body: object = None, **headers: str) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=PATIENCE_S)
+        try:
+            sent = None if body is None else json.dumps(body)
+            kind = {"content-type": "application/json"} if body is not None else {}
+            connection.request(method, target, body=sent, headers={**kind, **headers})
+            answer = connection.getresponse()
+            content = answer.read()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            is_json = "json" in found.get("content-type", "")
+            return Reply(answer.status, found, json.loads(content) if is_json else content)
+        finally:
+            connection.close()
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command of the CLI, with the settings of this node."""
+        return self.command_without_settings(*words, *self.words())
+
+    def command_without_settings(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "penstock", *words],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            cwd=self.data.parent,
+            env=os.environ,
+            check=False,
+        )
+
+    def use_certificates(self, directory: Path, number: int = 0) -> None:
+        name = f"node-{number or self.number}"
+        self.settings |= {
+            "cluster.ca_file": str(directory / "ca.pem"),
+            "cluster.cert_file": str(directory / f"{name}.pem"),
+            "cluster.key_file": str(directory / f"{name}-key.pem"),
+        }
+
+    def promote(self, *words: str) -> None:
+        done = self.command("promote", *words)
+        assert done.returncode == 0, (done.stderr, self.log.read_text()[-2000:])
+        self.until_role("leading")
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(timeout=PATIENCE_S)
+
+
+class Pair(NamedTuple):
+    first: Node
+    second: Node
+
+    @property
+    def addresses(self) -> str:
+        return f"{self.first.address},127.0.0.1:{self.second.binary}"
+
+
+@contextmanager
+def pair(directory: Path, *, is_started: bool = True, **settings: str):
+    """Node 1 leads and node 2 follows it; `settings` are of both, with __ for the dot."""
+    known = {name.replace("__", "."): value for name, value in settings.items()}
+    first, second = (Node(number, directory, dict(known)) for number in (1, 2))
+    first.other, second.other = second, first
+    try:
+        if is_started:
+            first.start()
+            second.start("--follow", f"127.0.0.1:{first.peer}")
+            first.until_in_sync()
+        yield Pair(first, second)
+    finally:
+        for one in (first, second):
+            if one.process is not None and one.process.poll() is None:
+                one.kill()
