@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .exits import Exit
-from .lake_files import LAKE, compact, vacuum
+from .lake_files import DRY_RUN, LAKE, compact, vacuum
 from .output import Output, output_options
 from .pipeline_runner import require_arrow, run_pipeline, server_of, spark_options
 from .progress import Bar
@@ -13,11 +13,13 @@ from .remote import BrokerOptions, connected, remote_options
 from .restore import restore
 
 if TYPE_CHECKING:
+    from ..spark.pipelines.model import Pipeline
     from ..spark.pipelines.verify import LakeReport
 
 EPILOG = """\b
 Examples:
   penstock archive run orders --to lake --once       what is there now, as Parquet
+  penstock archive run orders --to lake --dry-run    how many messages, from where
   penstock archive run orders jobs --to lake         two topics, until Ctrl-C
   penstock archive run orders --to lake --table delta --group lake --hold-retention
   penstock archive run orders --to lake --subject orders-value   values as typed columns, too
@@ -80,6 +82,7 @@ archive.add_command(restore)
     help="For a new lake of one topic: values as typed columns, too, by the latest schema of this subject.",
 )
 @click.option("--once", "is_once", is_flag=True, help="Do what is there now, then stop.")
+@DRY_RUN
 @spark_options
 @remote_options
 @output_options
@@ -89,6 +92,7 @@ def run_archive(
     lake: str,
     start: str,
     is_once: bool,
+    dry_run: bool,
     master: str,
     broker: BrokerOptions,
     output: Output,
@@ -104,7 +108,26 @@ def run_archive(
 
     with server_of(broker) as server:
         found = archive_pipeline(topics, lake, start=start, server=server, **options)
+        if dry_run:
+            show_preview(found, output)
+            return
         run_pipeline(found, None, master=master, is_once=is_once, output=output)
+
+
+def show_preview(found: "Pipeline", output: Output) -> None:
+    """Print what an archive would do; exit code 1 if some topics could not be archived."""
+    from ..spark.pipelines.runner import preview_archive
+
+    rows, problems = preview_archive(found)
+    if problems and not rows:
+        raise next(iter(problems.values()))
+    shown = [{**one._asdict(), "messages": one.messages} for one in rows]
+    columns = ["partition", "messages", "start", "end", "expired", "is_new_log"]
+    output.rows(shown, columns, empty="nothing to archive")
+    for name, problem in problems.items():
+        click.echo(f"problem: {name}: {problem}", err=True)
+    if problems:
+        click.get_current_context().exit(Exit.FOUND_PROBLEMS)
 
 
 @archive.command(epilog="Example: penstock archive verify lake --content --json")

@@ -54,6 +54,15 @@ def test_a_commit_moves_its_files_and_the_next_one_goes_on_from_it(tmp_path):
         assert sorted(one.name for one in (tmp_path / "topic=t").iterdir()) == ["a", "b"]
 
 
+def test_a_log_that_another_one_has_followed_never_comes_back(tmp_path):
+    with Lake(tmp_path) as lake:
+        lake.commit([span(0, 5)], [])
+        lake.commit([span(0, 3, log=2)], [])
+        with pytest.raises(Refused, match="two brokers share the lake"):
+            lake.commit([span(0, 5)], [])
+        lake.commit([span(3, 4, log=2)], [])
+
+
 def test_what_was_decided_is_finished_and_what_was_not_is_removed(tmp_path, monkeypatch):
     with Lake(tmp_path) as lake:
         decided, orphan = staged(lake, "decided"), staged(lake, "orphan")

@@ -11,7 +11,7 @@ from penstock.errors import DamagedFile, Refused
 from penstock.spark.pipelines import lake as lake_module
 from penstock.spark.pipelines.delta import publish as to_delta
 from penstock.spark.pipelines.lake import CHECKPOINTS, Lake, LakeReader, TableFormat
-from penstock.spark.pipelines.manifest import LakeFile
+from penstock.spark.pipelines.manifest import LakeFile, seal
 from penstock.spark.pipelines.merge import compact, plan_merges
 from penstock.spark.pipelines.state import LakeState
 from penstock.spark.pipelines.vacuum import plan_vacuum, vacuum
@@ -154,6 +154,6 @@ def test_a_checkpoint_that_says_something_else_is_found_out(client, topic, tmp_p
     found = LakeReader(tmp_path).checkpoint()
     found.files.pop(next(iter(found.files)))
     path = tmp_path / CHECKPOINTS / f"{2:020d}.json"
-    path.write_bytes(lake_module.seal(found.to_checkpoint(LakeReader(tmp_path).identity.lake))[0])
+    path.write_bytes(seal(found.to_checkpoint(LakeReader(tmp_path).identity.lake))[0])
     (problem,) = verify(LakeReader(tmp_path)).problems
     assert problem == "the checkpoint of commit 1 is not what the manifests say"

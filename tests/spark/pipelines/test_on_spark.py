@@ -9,7 +9,8 @@ import pytest
 from penstock.client import Outgoing
 from penstock.client.pipelines import describe_pipeline
 from penstock.errors import PenstockError, Refused
-from penstock.spark.pipelines.lake import LakeReader
+from penstock.spark.pipelines.lake import Lake, LakeReader
+from penstock.spark.pipelines.merge import compact
 from penstock.spark.pipelines.parser import read_pipeline
 from penstock.spark.pipelines.runner import run
 from penstock.spark.pipelines.verify import verify
@@ -192,3 +193,17 @@ def test_the_demo_ends_with_a_lake_of_orders(spark, client, topic, tmp_path):
     scene = of_lake(shown, is_kept=True)
     assert scene.is_good
     assert ("lake", str(tmp_path / "lake")) in scene.lines
+
+
+def test_a_lake_as_it_was_before_a_merge_is_a_view(spark, client, topic, tmp_path):
+    publish(client, topic, 60)
+    archived(tmp_path, client.url, topic, commit_messages_max=20)
+    with Lake(tmp_path) as lake:
+        compact(lake)
+    now, before = lake_rows(spark, str(tmp_path)), lake_rows(spark, str(tmp_path), "1")
+    # The files of the past lie elsewhere since they were merged: tasks read them, with the same columns.
+    assert sorted(before.columns) == sorted(now.columns)
+    assert (now.count(), before.count()) == (60, 40)
+    days = {row["date"] for row in before.select("date").distinct().collect()}
+    assert days == {row["date"] for row in now.select("date").distinct().collect()}
+    assert {row["topic"] for row in before.select("topic").distinct().collect()} == {topic}

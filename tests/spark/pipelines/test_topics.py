@@ -43,6 +43,11 @@ def test_the_trouble_of_one_topic_stops_no_other_and_is_said(client, tmp_path, s
     assert places(lake) == visible(client, "good")
     # The next run takes the topic as it is now. The one that is missing still makes the exit code.
     words = ["archive", "run", "good", "swapped", "nowhere", "--to", str(lake), "--once"]
+    text = said(*words, "--server", client.url, "--dry-run", "--json", code=Exit.FOUND_PROBLEMS)
+    rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    assert sum(one["messages"] for one in rows) == 4
+    assert "problem: nowhere: there is no topic nowhere" in text
+    assert len(LakeReader(lake).manifests()) == 1, "nothing was done"
     text = said(*words, "--server", client.url, "--json", code=Exit.FOUND_PROBLEMS)
     last = [json.loads(line) for line in text.splitlines() if line.startswith("{")][-1]
     assert (last["messages"], list(last["problems"])) == (4, ["nowhere"])

@@ -7,7 +7,7 @@ two cannot disagree. Progress in the broker (the floor of a group, which retenti
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -31,6 +31,7 @@ from .partitions import (
 )
 from .ranges import RangeResult, RangeTask, archive_range, join_spans
 from .remote import Remote
+from .state import LakeState
 from .task_files import Staging
 from .task_runner import TaskRunner
 
@@ -110,6 +111,66 @@ def is_of_topic(error: PenstockError) -> bool:
     return isinstance(error, PartitionFaulty) or not isinstance(error, Unavailable)
 
 
+class ArchivePreview(NamedTuple):
+    """What a run would archive of one partition: offsets from `start` to before `end`."""
+
+    partition: str
+    start: int
+    end: int
+    # Offsets that are gone from the broker before they could be archived.
+    expired: int
+    is_new_log: bool
+
+    @property
+    def messages(self) -> int:
+        return self.end - self.start
+
+
+def preview(
+    state: LakeState, remote: Remote, topics: Sequence[str]
+) -> tuple[list[ArchivePreview], dict[str, PenstockError]]:
+    """Returns what a run would archive now, and the topics that it could not. Nothing is changed."""
+    found, problems = query_topics(state, remote, topics)
+    rows = []
+    for one in found:
+        last, before = next_offset(state.ends, one), state.ends.get(one.name)
+        start = max(last, one.earliest)
+        is_new_log = before is not None and before.log != one.log
+        rows.append(ArchivePreview(str(one.name), start, one.latest, start - last, is_new_log))
+    return rows, problems
+
+
+def query_topics(
+    state: LakeState, remote: Remote, topics: Sequence[str]
+) -> tuple[list[BrokerPartition], dict[str, PenstockError]]:
+    """Returns the partitions of topics and patterns as they are now, and the topics that have a problem.
+
+    A topic of the lake that the broker has no more is no problem, unless no other is left: the lake outlives it.
+    """
+    found: list[BrokerPartition] = []
+    problems: dict[str, PenstockError] = {}
+    gone: dict[str, PenstockError] = {}
+    kept = {name.topic for name in state.ends}
+    with remote.connect() as client:
+        names, empty = matching_topics(client, topics)
+        for pattern in empty:
+            problems[pattern] = NotFound("topic", f"like {pattern} at {client.url}")
+        for name in names:
+            try:
+                partitions = query_topic(client, name)
+                for one in partitions:
+                    require_continued(state, one)
+            except NotFound as error:
+                (gone if name in kept else problems)[name] = error
+            except PenstockError as error:
+                if not is_of_topic(error):
+                    raise
+                problems[name] = error
+            else:
+                found += partitions
+    return found, problems if found else problems | gone
+
+
 class Archive:
     """One lake and the topics that go into it."""
 
@@ -154,33 +215,9 @@ class Archive:
         self.on_progress(self._progress("stopped", []))
 
     def query_partitions(self) -> list[BrokerPartition]:
-        """Returns the partitions as they are now, without topics that have a problem: those are in `problems`.
-
-        A topic of the lake that the broker has no more is no problem: the lake outlives it.
-        """
-        self.problems.clear()
-        found: list[BrokerPartition] = []
+        """Returns the partitions as they are now, without topics that have a problem: those are in `problems`."""
+        found, self.problems = query_topics(self.lake.now, self.remote, self.options.topics)
         with self.remote.connect() as client:
-            names, empty = matching_topics(client, self.options.topics)
-            for pattern in empty:
-                self.problems[pattern] = NotFound("topic", f"like {pattern} at {client.url}")
-            kept = {name.topic for name in self.lake.ends}
-            gone: dict[str, PenstockError] = {}
-            for name in names:
-                try:
-                    partitions = query_topic(client, name)
-                    for one in partitions:
-                        require_continued(self.lake.now, one)
-                except NotFound as error:
-                    (gone if name in kept else self.problems)[name] = error
-                except PenstockError as error:
-                    if not is_of_topic(error):
-                        raise
-                    self.problems[name] = error
-                else:
-                    found += partitions
-            if not found:
-                self.problems |= gone
             self._prepare(client, found)
         return found
 

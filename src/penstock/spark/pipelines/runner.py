@@ -1,13 +1,20 @@
 """Runs a pipeline of any kind."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import NotFound, Refused
-from .archive import Archive, ArchiveOptions, Stop
-from .lake import Lake, LakeColumns, TableFormat, exists
+from ...errors import PenstockError, Refused
+from .archive import (
+    Archive,
+    ArchiveOptions,
+    ArchivePreview,
+    Stop,
+    preview,
+    query_topics,
+)
+from .lake import Lake, LakeColumns, LakeReader, TableFormat, exists
 from .load import Load, LoadOptions
 from .manifest import Manifest
 from .model import (
@@ -22,10 +29,10 @@ from .model import (
     TopicSource,
     TopicStart,
 )
-from .partitions import matching_topics
 from .remote import Remote
 from .report import OnProgress, PipelineIdentity, Reporter
 from .spark_errors import spark_errors
+from .state import LakeState
 from .store import lake_address
 from .stream import Stream
 from .table import draw, write_table
@@ -133,14 +140,13 @@ def open_lake(sink: LakeSink, remote: Remote | None = None) -> Lake:
     )
 
 
-def require_topics(remote: Remote, written: Sequence[str]) -> None:
-    """NotFound: the broker has none of the topics that are named, and none of a pattern."""
-    with remote.connect() as client:
-        names, empty = matching_topics(client, written)
-        if set(names) & set(client.topics()):
-            return
-        for name in [*names, *(f"like {one}" for one in empty)]:
-            raise NotFound("topic", f"{name} at {client.url}")
+def preview_archive(
+    pipeline: Pipeline,
+) -> tuple[list[ArchivePreview], dict[str, PenstockError]]:
+    """Returns what an archive would do now, and the topics that it could not read. Nothing is made or changed."""
+    sink = lake_sink(pipeline)
+    state = LakeReader(sink.lake).state() if exists(sink.lake) else LakeState()
+    return preview(state, remote_of(pipeline), pipeline.topics)
 
 
 def run_archive(
@@ -166,7 +172,9 @@ def run_archive(
     remote = remote_of(pipeline)
     if not exists(sink.lake):
         # A run that is refused makes no lake.
-        require_topics(remote, options.topics)
+        found, problems = query_topics(LakeState(), remote, options.topics)
+        if problems and not found:
+            raise next(iter(problems.values()))
     with open_lake(sink, remote) as lake:
         archive = Archive(lake, remote, run_tasks, options, tell)
         archive.run_once(stop) if is_once else archive.run(stop)
