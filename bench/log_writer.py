@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.codec import Encoded
+from penstock.errors import Fatal
 from penstock.log import AppendResult, Log, SyncPlan
 from penstock.ports import Clock
 from penstock.runtime.commit import Committer, SyncPoint
@@ -18,14 +19,18 @@ class LogWriter:
 
     def append(self, encoded: Encoded) -> AppendResult:
         """Write a verified batch. NoSpace: nothing was written, and a later call may succeed."""
-        with self._committer.failing():
+        # Not `Committer.failing`: a driver does without it, because to make a generator costs as much as the lock.
+        try:
             with self._point.lock:
                 self._point.check()
                 appended = self._log.append(encoded, now_ns=self._clock.now_ns())
                 ticket = self._point.changed()
             if ticket is not None:
                 ticket.wait()
-            return appended
+        except Fatal as error:
+            self._committer.fail(error)
+            raise
+        return appended
 
     def sync(self) -> None:
         """Return once everything appended so far is durable, whatever the policy."""

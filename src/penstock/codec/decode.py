@@ -14,7 +14,15 @@ from ..model import Buffer, Headers, Message, MessageColumns, Priority
 from .blobs import Bools
 from .body import FORMS_BYTES, Body, Column
 from .compression import Compression, decompress
-from .head import HEAD_BYTES, NO_MARKS, PADDING_MASK, Head, pack_attributes
+from .head import (
+    COMPRESSION_MASK,
+    ENCODING_KAFKA,
+    HEAD_BYTES,
+    NO_MARKS,
+    PADDING_MASK,
+    Head,
+    pack_attributes,
+)
 from .numbers import ABSENT, CONSTANT, Numbers, as_array, moved
 from .parse import parse_body
 from .verbatim import open_verbatim
@@ -42,12 +50,11 @@ def open_body(
     if head.body_size > size_max:
         raise TooLarge("body of a batch in bytes", found=head.body_size, limit=size_max)
     stored = memoryview(batch)[start : start + head.stored_size]
-    if head.is_verbatim:
+    if head.encoding == ENCODING_KAFKA:
         return open_verbatim(stored, head)
     raw: Buffer = stored
-    kind = head.compression
-    if kind is not Compression.NONE:
-        raw = decompress(raw, kind, size=head.body_size)
+    if head.attributes & COMPRESSION_MASK:
+        raw = decompress(raw, head.compression, size=head.body_size)
     if len(raw) != head.body_size:
         raise MalformedBatch(f"body size {head.body_size}, found {len(raw)} bytes")
     return parse_body(raw, head)

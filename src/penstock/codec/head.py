@@ -57,7 +57,7 @@ OFFSET_MAX = (1 << 63) - 1
 UNSYNCED_MAX = (1 << 32) - 1
 
 CONTROL = 1 << 3
-_COMPRESSION_MASK = 0b111
+COMPRESSION_MASK = 0b111
 _ORIGIN_SHIFT = 4
 _PRIORITIES_SHIFT = 6
 PADDING_SHIFT = 11
@@ -155,7 +155,7 @@ class Head(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        return _COMPRESSIONS[self.attributes & _COMPRESSION_MASK]
+        return _COMPRESSIONS[self.attributes & COMPRESSION_MASK]
 
     @property
     def is_control(self) -> bool:
@@ -227,8 +227,8 @@ def read_head(buffer: Buffer, position: int = 0, *, seed: int = SEED_IN_TRANSIT)
     attributes = head.attributes
     if attributes & _RESERVED_MASK:
         raise UnsupportedFormat(f"reserved attribute bits are set: {attributes:#06x}")
-    if attributes & _COMPRESSION_MASK > _COMPRESSION_MAX:
-        raise UnsupportedFormat(f"compression {attributes & _COMPRESSION_MASK}")
+    if attributes & COMPRESSION_MASK > _COMPRESSION_MAX:
+        raise UnsupportedFormat(f"compression {attributes & COMPRESSION_MASK}")
     padding = attributes >> PADDING_SHIFT & 0b111
     if head.length % ALIGNMENT or head.length < HEAD_BYTES + padding:
         raise MalformedBatch(f"length {head.length} with attributes {attributes:#06x}")

@@ -217,7 +217,8 @@ def _few(data: bytes, count: int) -> _Fields:
         if key_size < -1 or value_size < -1:
             raise MalformedBatch(f"record {index} has a key or a value of a negative length")
         # Positions only grow, so what went beyond the record is found here.
-        _check_end(headers, at, end)
+        if headers or at != end:
+            _check_end(headers, at, end)
         rows.append((time, key_at, key_size, value_at, value_size, at, headers, end))
         at = end
     if at != size:

@@ -233,11 +233,12 @@ def _check_sealed(log: Log, checkpoint: Checkpoint, recovery: Recovery) -> None:
 def _remove_leftovers(log: Log) -> None:
     """Remove what an interrupted change left: temporary files, indexes without a segment, segments before the start."""
     names = log.disk.list(log.directory)
-    bases = [base for name in names if (base := base_offset_of(name)) is not None]
+    bases = {base for name in names if (base := base_offset_of(name)) is not None}
     for name in names:
-        if name.endswith(TEMPORARY) or indexed_offset_of(name) not in {None, *bases}:
+        indexed = indexed_offset_of(name)
+        if name.endswith(TEMPORARY) or not (indexed is None or indexed in bases):
             log.disk.remove(f"{log.directory}/{name}")
-    for base in bases:
+    for base in sorted(bases):
         if base < log.first_base:
             remove_segment(log.disk, log.directory, base)
 

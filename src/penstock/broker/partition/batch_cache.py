@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ...codec import Head
 from ...codec.body import Column
 from ...codec.decode import expired_among, message_columns, open_body
-from ...codec.head import BODY_BYTES_MAX
+from ...codec.head import BODY_BYTES_MAX, ENCODING_KAFKA
 from ...log import Log, Run
 from ...model import MessageColumns
 
@@ -78,7 +78,8 @@ class CachedBatch:
         self._lists: MessageColumns | None = None
         objects = _MESSAGE_BYTES * body.count + _HEADER_BYTES * body.header_count
         # What decompressing added, or making columns of records, and the values that it is cut into.
-        opened = head.body_size if head.is_verbatim else max(0, head.body_size - head.length)
+        is_unpacked = head.encoding == ENCODING_KAFKA
+        opened = head.body_size if is_unpacked else max(0, head.body_size - head.length)
         contents = opened + head.body_size
         self.cost = _OPENED_BYTES + _BLOB_BYTES * len(body.blobs) + objects + contents
 

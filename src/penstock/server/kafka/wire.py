@@ -302,8 +302,10 @@ def _struct_encoder(fields: tuple[Field, ...], version: int, is_flexible: bool) 
             if field is not None and encode_field is not None:
                 name = field.name
                 encode_field(writer, values[name] if name in values else field.default_value())
-        if is_flexible:
+        if with_tags:
             _add_tagged(writer, values, with_tags)
+        elif is_flexible:
+            writer.uvarint(0)
 
     return encode
 
