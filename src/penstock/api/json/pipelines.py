@@ -26,7 +26,7 @@ class PipelineIn(Strict):
     Counts are since the pipeline started; `lag` is how many messages it has still to do.
     """
 
-    kind: Literal["archive", "stream", "load", "sql", "replay", "copy"]
+    kind: Literal["archive", "stream", "load", "sql", "replay", "copy", "export", "import"]
     state: State
     topics: list[str] = msgspec.field(default_factory=list)
     target: str = ""
