@@ -11,6 +11,8 @@ from penstock.cli.exits import Exit
 from penstock.cli.root import root
 from penstock.testing.server import running_server
 
+# An export of a topic without messages.
+EXPORTED = Path(__file__).parent / "exported"
 CLI_PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 # Streams of text by nature, or a server that runs until it is told to stop.
 WITHOUT_JSON = {"serve", "worker", "completion", "config reference", "log repair"}
@@ -62,6 +64,8 @@ REMOTE = [
     "replay t --to u",
     "copy t --to u",
     "dlq discard t --all --yes",
+    "export t --to /tmp/not-there-yet/t",
+    f"import {EXPORTED}",
     "top --once",
     "trace message t 0/1",
     "trace show 0123456789abcdef0123456789abcdef",

@@ -65,6 +65,12 @@ COMMANDS = {
     "copy": LazyCommand(
         "penstock.cli.replay:copy", "A topic into another one, with other partitions; may follow."
     ),
+    "export": LazyCommand(
+        "penstock.cli.export:export", "A topic with all that belongs to it into a directory."
+    ),
+    "import": LazyCommand(
+        "penstock.cli.export:import_topic", "What was exported into another broker, once."
+    ),
     "load": LazyCommand("penstock.cli.load:load", "Files into a topic, each row once."),
     "sql": LazyCommand("penstock.cli.sql:sql", "A query over topics and lakes; a table or a plot."),
     "context": LazyCommand("penstock.cli.context:context", "Several servers, by name."),

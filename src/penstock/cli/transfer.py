@@ -1,4 +1,4 @@
-"""Messages of a topic into another one, each once, whatever is killed: `penstock replay` and `penstock copy`.
+"""Messages of a topic into another one, each once, whatever is killed: `penstock replay`, `copy` and `import`.
 
 Each partition that is read has a commit name in the broker, and the sequence of its last commit is the offset that
 comes next. So the broker itself knows how far a job is, and a job that was killed goes on there.
@@ -7,7 +7,7 @@ comes next. So the broker itself knows how far a job is, and a job that was kill
 import time
 import uuid
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 
 from ..api.commits import DescribeCommitName, DropStagings
 from ..client import Client
-from ..client.fetch import LIMIT_MAX_BATCHES, Fetched
+from ..client.fetch import LIMIT_MAX_BATCHES
 from ..client.pipelines import PipelineReport, report_pipeline
 from ..client.producer_batch import partition_of
 from ..client.replies import REPLY_BYTES_MAX
 from ..client.synchronous.stagings import Staging
-from ..codec import Columns, decode_columns
+from ..codec import Columns, Head, decode_columns
 from ..errors import NotFound, PenstockError, Refused, SequenceCommitted, UnknownStaging
 from ..model import MessageColumns
 
 DEAD_LETTER_SUFFIX = ".dlq"
-_FETCH_BYTES = 4 << 20
+FETCH_BYTES = 4 << 20
 _REPORT_EVERY_S = 5.0
 # So long a job that follows waits at the end of a partition, before it looks at the next one.
 _WAIT = "250ms"
@@ -64,6 +64,8 @@ class Transfer:
     selection: Selection
     priority: int | None = None
     rate: int | None = None
+    # The two topics have the same partitions, and each message stays in its own.
+    is_by_partition: bool = False
 
     def commit_name(self, partition: int) -> str:
         return f"{self.name}.{partition}"
@@ -127,6 +129,10 @@ def writer_of(seed: int) -> str:
     return f"log-{seed:x}"
 
 
+# Reads a range from an offset, up to another one at the most: where it ended, and the messages before that.
+Read = Callable[[Range, int, int], tuple[int, list[MessageColumns]]]
+
+
 class Chunk(NamedTuple):
     """Messages up to an offset, and the open staging that they go into."""
 
@@ -144,9 +150,17 @@ class Run:
     """
 
     def __init__(
-        self, client: Client, job: Transfer, partitions: int, tell: Callable[["Run"], None]
+        self,
+        client: Client,
+        job: Transfer,
+        partitions: int,
+        tell: Callable[["Run"], None],
+        read: Read | None = None,
     ) -> None:
-        self._client, self._job, self._partitions, self._tell = client, job, partitions, tell
+        """`read` is where messages come from; None: from the topic that the job names."""
+        self.job = job
+        self._client, self._partitions, self._tell = client, partitions, tell
+        self._read = read or self._from_topic
         self.messages = self.commits = self.lag = 0
         self._id = uuid.uuid4().hex
         self._began_s = time.monotonic()
@@ -167,9 +181,9 @@ class Run:
             for one in ranges:
                 # The broker answers sooner if there is something.
                 self._client.fetch(
-                    self._job.source, one.partition, offset=one.end, limit=1, timeout=_WAIT
+                    self.job.source, one.partition, offset=one.end, limit=1, timeout=_WAIT
                 )
-            ranges = self._job.ranges(self._client)
+            ranges = self.job.ranges(self._client)
 
     def _move(self, one: Range) -> None:
         at = max(one.start, self._take_over(one))
@@ -189,7 +203,7 @@ class Run:
                 if opened:
                     self._stage(one, opened[0])
         except (UnknownStaging, SequenceCommitted) as error:
-            raise Refused(f"another run of job {self._job.name} took the place of this one") from (
+            raise Refused(f"another run of job {self.job.name} took the place of this one") from (
                 error
             )
         finally:
@@ -201,62 +215,72 @@ class Run:
         """Drops what other runs have open. Returns the offset that comes next."""
         while open_ids := self._others(one):
             self._client.execute(DropStagings(open_ids))
-        return self._job.position(self._client, one.partition, one.seed)
+        return self.job.position(self._client, one.partition, one.seed)
 
     def _check_alone(self, one: Range) -> None:
         if self._others(one):
-            raise Refused(f"another run of job {self._job.name} has just begun: wait for its end")
+            raise Refused(f"another run of job {self.job.name} has just begun: wait for its end")
 
     def _others(self, one: Range) -> list[str]:
         try:
             found = self._client.execute(
-                DescribeCommitName(self._job.commit_name(one.partition))
+                DescribeCommitName(self.job.commit_name(one.partition))
             ).stagings
         except NotFound:
             return []
         return [staging.staging for staging in found if staging.attempt != self._id]
 
     def _open(self, one: Range, at: int) -> Chunk:
-        """Fetches the next messages, and opens the staging for them."""
-        end = one.end if self._job.rate is None else min(one.end, at + self._job.rate)
+        """Reads the next messages, and opens the staging for them."""
+        end = one.end if self.job.rate is None else min(one.end, at + self.job.rate)
+        following, columns = self._read(one, at, end)
+        name = self.job.commit_name(one.partition)
+        staging = self._client.staging(name, following, writer_of(one.seed), attempt=self._id)
+        return Chunk(following, columns, staging.__enter__())
+
+    def _from_topic(self, one: Range, at: int, end: int) -> tuple[int, list[MessageColumns]]:
         fetched = self._client.fetch(
-            self._job.source,
+            self.job.source,
             one.partition,
             offset=at,
             limit=LIMIT_MAX_BATCHES,
-            max_bytes=_FETCH_BYTES,
+            max_bytes=FETCH_BYTES,
         )
         if fetched.seed != one.seed:
-            raise Refused(f"topic {self._job.source} was deleted and made again: begin another job")
+            raise Refused(f"topic {self.job.source} was deleted and made again: begin another job")
         # Where there is nothing compaction or retention took it, and it is passed over.
         following = min(end, fetched.next_offset) if fetched.next_offset > at else end
-        columns = [*columns_between(fetched, at, following)]
-        name = self._job.commit_name(one.partition)
-        staging = self._client.staging(name, following, writer_of(one.seed), attempt=self._id)
-        return Chunk(following, columns, staging.__enter__())
+        return following, [*columns_between(fetched.batches, at, following)]
 
     def _stage(self, one: Range, chunk: Chunk) -> None:
         for columns in chunk.columns:
             for place, part in self._placed(columns, one.partition):
-                chunk.staging.stage_columns(self._job.target, place, self._changed(part))
+                chunk.staging.stage_columns(self.job.target, place, self._changed(part))
         chunk.staging.__exit__(None, None, None)
 
     def _commit(self, one: Range, chunk: Chunk) -> None:
         handle = chunk.staging.handle
         self._client.commit_stagings(*handle[:3], [handle])
-        self.messages += handle.messages
         self.commits += 1
-        self.lag = max(0, self.lag - sum(len(part.values) for part in chunk.columns))
+        self.count(handle.messages, handle.messages)
+
+    def count(self, messages: int, offsets: int) -> None:
+        """Counts messages that are done, tells of them, and waits if that was faster than the rate."""
+        self.messages += messages
+        self.lag = max(0, self.lag - offsets)
         self.report("running")
         self._tell(self)
-        if self._job.rate is not None:
-            due_s = self._began_s + self.messages / self._job.rate
+        if self.job.rate is not None:
+            due_s = self._began_s + self.messages / self.job.rate
             time.sleep(max(0.0, due_s - time.monotonic()))
 
     def _placed(
         self, columns: MessageColumns, partition: int
     ) -> Iterator[tuple[int, MessageColumns]]:
         """Returns the messages by partition of the target: that of the key; without one, that of the source."""
+        if self.job.is_by_partition:
+            yield partition, columns
+            return
         count, own = self._partitions, partition % self._partitions
         places = [own if key is None else partition_of(key, count) for key in columns.keys]
         for place in sorted(set(places)):
@@ -265,7 +289,7 @@ class Run:
             yield place, MessageColumns(*part)
 
     def _changed(self, columns: MessageColumns) -> Columns:
-        lane = self._job.priority
+        lane = self.job.priority
         return Columns(
             values=columns.values,
             keys=columns.keys,
@@ -284,10 +308,10 @@ class Run:
             return
         self._reported_s = now_s
         said = PipelineReport(
-            kind=self._job.kind,
+            kind=self.job.kind,
             state=state,
-            topics=sorted({self._job.source, self._job.target}),
-            target=self._job.target,
+            topics=sorted({self.job.source, self.job.target} - {""}),
+            target=self.job.target,
             messages=self.messages,
             commits=self.commits,
             lag=self.lag,
@@ -295,15 +319,17 @@ class Run:
         )
         # The job goes on without reports: they are for people.
         with suppress(PenstockError):
-            report_pipeline(self._client, self._job.name, said)
+            report_pipeline(self._client, self.job.name, said)
 
     def facts(self) -> dict[str, Any]:
         return {"messages": self.messages, "commits": self.commits, "lag": self.lag}
 
 
-def columns_between(fetched: Fetched, start: int, end: int) -> Iterator[MessageColumns]:
-    """Returns the messages of an answer from `start` on and before `end`, a value for each stored batch."""
-    for head, batch in fetched.batches:
+def columns_between(
+    batches: Iterable[tuple[Head, memoryview]], start: int, end: int
+) -> Iterator[MessageColumns]:
+    """Returns the messages of batches from `start` on and before `end`, a value for each batch."""
+    for head, batch in batches:
         columns = decode_columns(batch, head, size_max=REPLY_BYTES_MAX)
         first, last = bisect_left(columns.offsets, start), bisect_left(columns.offsets, end)
         if first < last:

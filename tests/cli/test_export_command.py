@@ -1,0 +1,117 @@
+"""`penstock export` from one server, and `penstock import` into another: everything once, whatever is killed."""
+
+import json
+import shutil
+
+import pytest
+
+from penstock.cli.exits import Exit
+from penstock.client import Client
+from penstock.client.http_page import client_call, http_path
+from penstock.testing.server import running_server
+
+from .test_replay_command import fill, started, until
+
+pytestmark = pytest.mark.tier("test")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    with running_server(tmp_path_factory.mktemp("other") / "data") as address:
+        yield address
+
+
+def contents(client, topic):
+    """What a topic holds, but for offsets."""
+    found = {}
+    for partition, one in client.read(topic):
+        row = (one.value, one.key, one.headers, one.timestamp, one.priority)
+        found.setdefault(partition, []).append(row)
+    return found
+
+
+def test_a_topic_moves_to_another_broker_through_kills(call, client, other, tmp_path):
+    client.create_topic("moved", partitions=2, max_retries=7, retention_hours=99)
+    fill(client, "moved", 2000)
+    client.publish("moved", b"later", key=b"k1", headers={"h": b"x"}, delay="1h", priority="low")
+    client.publish("moved", b"once", delay="2h", delay_key=b"d")
+    client.commit("movers", {"moved": {0: 400, 1: 30}})
+    folder = tmp_path / "moved.export"
+    (tmp_path / ".moved.export.partial").mkdir()  # As a killed export leaves it.
+    planned = json.loads(call("export", "moved", "--to", str(folder), "--dry-run", "--json").out)
+    assert (planned["offsets"], planned["delayed"], planned["groups"]) == (2000, 2, ["movers"])
+    assert not folder.exists()
+    made = call("export", "moved", "--to", str(folder), "--rate", "100000")
+    assert made.code == Exit.OK, made.err
+    assert [one.name for one in tmp_path.glob("*.export*")] == ["moved.export"]
+    again = call("export", "moved", "--to", str(folder))
+    assert again.code == Exit.REFUSED
+    assert "is there already" in again.err
+    words = ["import", str(folder)]
+    with Client(other) as there:
+        process = started(other, *words, "--rate", "400")
+        until(lambda: "moved" in there.topics() and there.topic("moved").total_messages > 300)
+        process.kill()
+        process.communicate()
+        for _ in range(2):
+            done = call(*words, "--server", other, "--json")
+            assert done.code == Exit.OK, done.err
+        assert json.loads(done.out)["messages"] == 0
+        assert contents(there, "moved") == contents(client, "moved")
+        assert there.topic("moved").config == client.topic("moved").config
+        assert there.offsets("movers")["moved"] == {0: 400, 1: 30}
+        waiting = {one.value: one for one in there.delayed("moved")}
+        assert sorted(waiting) == [b"later", b"once"]
+        assert (waiting[b"later"].key, waiting[b"later"].priority) == (b"k1", 3)
+        before = {one.value: one.deliver_at for one in client.delayed("moved")}
+        assert {value: one.deliver_at for value, one in waiting.items()} == before
+        noted = json.dumps(client_call(there, http_path("admin", "audit")))
+        assert "of moved into moved: stopped, " in noted
+        refused = call(*words, "--topic", "moved", "--server", other, "--dry-run")
+        assert refused.code == Exit.OK  # It is this import, and it is done.
+
+
+def test_offsets_of_groups_are_counted_without_what_is_gone(call, client, other, tmp_path):
+    client.create_topic("trimmed", partitions=1)
+    fill(client, "trimmed", 50)
+    client.commit("readers", {"trimmed": {0: 20}})
+    folder = tmp_path / "trimmed.export"
+    assert call("export", "trimmed", "--to", str(folder)).code == Exit.OK
+    file = folder / "topic.json"
+    said = json.loads(file.read_text())
+    said["partitions"][0]["start"] = 5  # As if retention had taken what is before.
+    file.write_text(json.dumps(said))
+    assert call("import", str(folder), "--server", other).code == Exit.OK
+    with Client(other) as there:
+        assert [int(one.value) for _, one in there.read("trimmed")] == [*range(5, 50)]
+        assert there.offsets("readers")["trimmed"] == {0: 15}
+
+
+def test_what_is_not_whole_or_not_free_is_one_line(call, client, other, tmp_path):
+    client.create_topic("spoilt", partitions=1)
+    fill(client, "spoilt", 50)
+    folder = tmp_path / "spoilt.export"
+    assert call("export", "spoilt", "--to", str(folder)).code == Exit.OK
+
+    def changed(name, change):
+        copy = tmp_path / name
+        shutil.copytree(folder, copy)
+        file = copy / "partition-00000.batches"
+        file.write_bytes(change(file.read_bytes()))
+        return ["import", str(copy), "--server", other]
+
+    for words, why in (
+        (changed("cut", lambda data: data[:-8]), "is not whole"),
+        (changed("bad", lambda data: data[:-9] + b"\xff" + data[-8:]), "is damaged"),
+        (["import", str(tmp_path)], "is no export"),
+        (["import", str(folder)], "has messages already"),
+        (["export", "nowhere", "--to", str(tmp_path / "new")], "there is no topic nowhere"),
+        (["export", "spoilt.dlq", "--to", str(tmp_path / "new")], "penstock dlq redrive"),
+    ):
+        done = call(*words)
+        assert (done.code, done.out) == (Exit.REFUSED, "")
+        assert why in done.err
+        assert len(done.err.splitlines()) == 1
+    assert not (tmp_path / "new").exists()
+    with Client(other) as there:
+        assert "spoilt" not in there.topics()
