@@ -68,7 +68,7 @@ def main() -> None:
             print("the leader is killed; the standby is promoted")
             time.sleep(1)
             subprocess.run([*PENSTOCK, "promote", *second_words], check=True)  # noqa: S603 - our own program
-            found = [message.value for message in client.read("orders", until="latest")]
+            found = [message.value for _, message in client.read("orders")]
             print(f"{len(found)} orders are on the standby")
     finally:
         for process in (first, second):

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import click
 
+from .output import Output, output_options
+
 EPILOG = """\b
-Example, for two machines:
+Examples:
   penstock certs --directory certs --name orders --node 1 --node 2
   scp certs/ca.pem certs/node-2.pem certs/node-2-key.pem standby:/etc/penstock/
 
@@ -34,11 +36,12 @@ made, away from both machines; it is needed only for more nodes. Needs pip insta
 @click.option(
     "--days", type=click.IntRange(1, 7300), default=825, show_default=True, help="Good for so long."
 )
-def certs(directory: Path, name: str, nodes: tuple[int, ...], days: int) -> None:
+@output_options
+def certs(directory: Path, name: str, nodes: tuple[int, ...], days: int, *, output: Output) -> None:
     """Make the certificates with which nodes of a cluster know each other."""
     from ..server.cluster_settings import ClusterSection
     from ..server.standby.certificates import make_certificates
 
     ClusterSection(name=name)  # Refuses a name that no settings could have.
-    for path in make_certificates(directory, name, list(dict.fromkeys(nodes)), days):
-        click.echo(str(path))
+    made = make_certificates(directory, name, list(dict.fromkeys(nodes)), days)
+    output.rows([{"file": str(path)} for path in made], ["file"])

@@ -55,7 +55,7 @@ def promote(file: Path | None, settings: tuple[str, ...], *, force: bool, output
     output.record(operation("promote", is_forced=force, settings=found))
 
 
-@click.group()
+@click.group(epilog="Example: penstock standby status --config /etc/penstock.yaml")
 def standby() -> None:
     """Look at a broker and its standby."""
 
