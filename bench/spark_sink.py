@@ -19,9 +19,9 @@ from .server_process import broker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TURNS = 5
+TURNS = 3
 WARM_TURNS = 2
-ROWS, ROWS_QUICK = 2_000_000, 400_000
+ROWS, ROWS_QUICK = 2_000_000, 200_000
 PARTITIONS = 2
 WORK_MESSAGES, WORK_MESSAGES_QUICK = 1_000_000, 200_000
 VALUE_BYTES = 100

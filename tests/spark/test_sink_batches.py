@@ -3,6 +3,8 @@
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 
+import mmh3
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,7 +14,8 @@ from penstock.broker.partition.partitioner import partition_of
 from penstock.client.stagings import BATCH_BYTES
 from penstock.codec import decode_messages, encode, verify
 from penstock.errors import Refused
-from penstock.spark.sink_batches import Placement
+from penstock.spark.key_hashes import key_hashes
+from penstock.spark.sink_batches import Placement, _offsets
 
 NOW_NS = 1_790_000_000_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -148,3 +151,11 @@ def test_a_wrong_row_is_refused_with_its_column(column, says):
     rows = pa.RecordBatch.from_pydict(given, schema=schema)
     with pytest.raises(Refused, match=says):
         messages_by_place(placement(), rows)
+
+
+@pytest.mark.parametrize("sizes", [[0], [4], [7, 1, 7], range(40), [300]], ids=str)
+def test_keys_are_hashed_as_every_client_does_whatever_their_lengths(sizes):
+    keys = [b"%c" % (number % 251) * size for number, size in enumerate(sizes)]
+    found = pa.array([b"not one of them", *keys], pa.binary()).slice(1)
+    hashes = key_hashes(np.frombuffer(found.buffers()[2], np.uint8), _offsets(found))
+    assert hashes.tolist() == [mmh3.mmh3_32_uintdigest(key) for key in keys]

@@ -6,7 +6,6 @@ Nothing here loops over rows in Python, but for headers and times to live.
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import mmh3
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -17,6 +16,7 @@ from ..codec import COUNT_MAX, Columns
 from ..codec.blobs import Blobs, JoinedBlobs
 from ..errors import Refused
 from ..model import Headers, Priority
+from .key_hashes import key_hashes
 
 Ints = npt.NDArray[np.int64]
 _NS_PER_US = 1000
@@ -63,8 +63,7 @@ class Placement:
         keys = _column(rows, "key")
         if keys is not None and keys.null_count < len(keys):
             has_key = _valid(keys)
-            hashes = map(mmh3.mmh3_32_uintdigest, keys.drop_null().cast(pa.binary()).to_pylist())
-            places[has_key] = np.fromiter(hashes, np.int64, int(has_key.sum())) % count
+            places[has_key] = _hashes(keys.drop_null().cast(pa.binary())) % count
         named = _column(rows, "partition")
         if named is not None and named.null_count < len(named):
             numbers = named.drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -83,7 +82,9 @@ def _by_partition(rows: pa.RecordBatch, places: Ints) -> Iterator[tuple[int, pa.
     if bool((places == places[0]).all()):
         yield int(places[0]), rows
         return
-    order = np.argsort(places, kind="stable")
+    # Numbers of 16 bits are sorted by their digits, in a sixth of the time.
+    small = places.astype(np.uint16) if int(places.max()) < 1 << 16 else places
+    order = np.argsort(small, kind="stable")
     ordered, sorted_rows = places[order], rows.take(pa.array(order))
     starts = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist()]
     for start, end in zip(starts, [*starts[1:], rows.num_rows], strict=True):
@@ -154,6 +155,12 @@ def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
     """Returns where the items of a binary or a list array begin, and where the last one ends."""
     whole = np.frombuffer(column.buffers()[1], np.int32)
     return whole[column.offset : column.offset + len(column) + 1]
+
+
+def _hashes(keys: pa.Array) -> Ints:
+    data = keys.buffers()[2]
+    found = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return key_hashes(found, _offsets(keys)).astype(np.int64)
 
 
 def _headers(column: pa.Array) -> list[Headers] | None:

@@ -64,13 +64,30 @@ def test_validate_says_all_problems_and_list_and_status_what_is_known(
         (("load", "x.txt", "--topic", "t"), "--format"),
         (("pipeline", "run", "/dev/null", "--master", "a", "--remote", "sc://b"), "give one"),
         (("load", "x.csv", "--topic", "t", "--remote", "spark://b"), "sc://"),
+        (("pipeline", "work", "t", "--group", "g"), "give --sql or --python"),
     ],
 )
 def test_a_wrong_command_line_is_refused_before_spark_starts(said, tmp_path, words, text):
     code = Exit.USAGE if words[0] == "sql" and "a-b=c" not in words else Exit.REFUSED
-    if text in {"--to", "give one", "sc://"}:
+    if text in {"--to", "give one", "sc://", "give --sql or --python"}:
         code = Exit.USAGE
     assert text in said(*words, code=code)
+
+
+def test_work_and_remote_streams_are_refused_before_spark_starts(client, topic, tmp_path, said):
+    server = ("--server", client.url)
+    words = ("pipeline", "work", topic, "--group", "g", "--sql", "SELECT 1", "--to", "nowhere")
+    assert "nowhere" in said(*words, *server, code=Exit.REFUSED)
+    words = ("pipeline", "work", topic, "--group", "g", "--python", "no_such:thing")
+    assert "cannot import no_such" in said(*words, *server, code=Exit.REFUSED)
+    file = tmp_path / "stream.yaml"
+    file.write_text(
+        f"{{name: s, sources: {{t: {{topic: {topic}}}}}, transforms: [{{name: a, sql: SELECT * FROM t}}], "
+        "sinks: [{lake: lake, from: a, split: none}]}"
+    )
+    text = said("pipeline", "run", str(file), "--remote", "sc://nowhere:1", code=Exit.REFUSED)
+    assert "s has transforms" in text
+    assert len(text.splitlines()) == 1
 
 
 def test_the_demo_says_in_one_line_that_spark_is_not_there(tmp_path, monkeypatch):
