@@ -98,7 +98,7 @@ def test_what_raises_is_given_up_and_wrong_use_is_refused(client):
         assert staging.handle
     with pytest.raises(Refused):
         staging.__enter__()
-    for wrong in ({"delay": "1s"}, {"idempotency_key": "k"}, {"json": 1}):
+    for wrong in ({"delay_key": "k"}, {"idempotency_key": "k"}, {"json": 1}):
         with pytest.raises(Refused), client.staging("n-wrong", 0, "w") as other:
             other.publish("n-audit", b"x", **wrong)
     with pytest.raises(NotFound), client.staging("n-wrong", 0, "w") as other:
@@ -173,6 +173,19 @@ def test_what_was_consumed_is_acked_with_the_commit_and_given_back_without(clien
     assert values(client, "n-out") == [b"A", b"B"]
     assert client.lag("n-group").total == 1
     assert client.commit_stagings("n-answers", 0, "w", [staging.handle]).is_repeat
+
+
+def test_delayed_messages_are_scheduled_with_the_commit(client):
+    client.create_topic("n-later", partitions=2)
+    with client.staging("n-later", 0, "w") as staging:
+        staging.publish("n-later", b"one", delay="1h", delay_key="k", partition=1)
+        staging.publish_many("n-later", [b"now", Outgoing(b"two", delay="2h", partition=1)])
+    assert staging.handle.messages == 3
+    client.commit_stagings("n-later", 0, "w", [staging.handle])
+    with client.transactional_producer("n-later").transaction() as t:
+        t.publish_many("n-later", [Outgoing(b"three", delay="3h"), b"also now"])
+    assert values(client, "n-later") == [b"also now", b"now"]
+    assert [one.value for one in client.delayed("n-later")] == [b"one", b"two", b"three"]
 
 
 async def test_the_same_for_asyncio(client, url):

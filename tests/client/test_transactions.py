@@ -81,7 +81,7 @@ def test_wrong_use_is_refused_and_the_producer_goes_on(client):
     with pytest.raises(Refused):
         one.__enter__()
     for wrong in (
-        {"value": b"x", "delay": "1s"},
+        {"value": b"x", "delay_key": "k"},
         {"value": b"x", "idempotency_key": "k"},
         {"value": b"x", "json": 1},
         {},

@@ -191,7 +191,7 @@ def test_wrong_use_is_refused(tmp_path, work):
     with pytest.raises(Refused):
         block.put(b"outside")
     with block as t:
-        for options in ({"delay": "1s"}, {"idempotency_key": "k"}):
+        for options in ({"delay_key": "k"}, {"idempotency_key": "k"}):
             with pytest.raises(Refused):
                 t.put(b"a", **options)
         with pytest.raises(Refused):
@@ -203,3 +203,18 @@ def test_wrong_use_is_refused(tmp_path, work):
         message = queue.get()
         with queue.transaction() as t, pytest.raises(Refused):
             t.ack(message)
+
+
+def test_delayed_messages_wait_from_the_commit_on_and_come_in_time(tmp_path):
+    clock = VirtualClock()
+    with penstock.open(tmp_path / "queue", auto_ack=False, clock=clock) as queue:
+        run(queue.transaction(), lambda t: t.put(b"now"), lambda t: t.put(b"later", delay="1h"))
+        with pytest.raises(ZeroDivisionError):
+            run(queue.transaction(), lambda t: t.put(b"never", delay="1h"), lambda _: 1 / 0)
+        assert [value for _, value in drained(queue)] == [b"now"]
+        assert [one.value for one in queue.delayed()] == [b"later"]
+    with penstock.open(tmp_path / "queue", auto_ack=False, clock=clock) as queue:
+        clock.advance("59m")
+        assert drained(queue) == []
+        clock.advance("1m")
+        assert [value for _, value in drained(queue)] == [b"later"]

@@ -110,7 +110,7 @@ def test_wrong_use_is_refused():
             used.publish("orders", b"a")
         with used:
             with pytest.raises(Refused):
-                used.publish("orders", b"a", delay="5s")
+                used.publish("orders", b"a", delay_key="k")
             with pytest.raises(Refused):
                 used.publish("orders", b"a", idempotency_key="k")
             with pytest.raises(Refused):
@@ -150,3 +150,17 @@ def test_consume_transform_produce(tmp_path):
         assert broker.lag("g")[0].lag == 0
         with pytest.raises(Refused):
             done.ack(second)
+
+
+def test_delayed_messages_are_scheduled_with_the_commit():
+    clock = VirtualClock()
+    with penstock.Broker(clock=clock) as broker:
+        broker.create_topic("orders", partitions=1)
+        with broker.transaction() as t:
+            t.publish("orders", b"later", delay="1h", delay_key="k")
+            t.publish("orders", b"now")
+            assert broker.delayed("orders") == []
+        assert stored(broker, "orders") == [b"now"]
+        assert [one.delay_key for one in broker.delayed("orders")] == [b"k"]
+        clock.advance("1h")
+        assert stored(broker, "orders") == [b"now", b"later"]

@@ -76,7 +76,7 @@ async def test_refusals_have_codes_and_change_nothing(tmp_path):
         one, other = await opened(broker, 1), await opened(broker, 1, name="other")
         await stage(broker, one, "a")
         message = {"topic": "orders", "messages": [{"value": "x"}]}
-        delayed = {"topic": "orders", "messages": [{"value": "x", "delay": "1s"}]}
+        delayed = {"topic": "orders", "messages": [{"value": "x", "delay": "1s"}, {"value": "y"}]}
         good, ref = {"sequence": 1, "writer": "w"}, {"staging": one, "messages": 1}
         for path, body, status, code in (
             ("/commits/sink/stagings", {**good, "sequence": 0}, 409, "SEQUENCE_COMMITTED"),

@@ -209,3 +209,17 @@ async def test_what_is_wrong_inside_says_why_and_begins_nothing(tmp_path, path, 
         found = await broker.call("POST", f"/transactions/{path}", {**mine, **body})
         assert found.json["error"] == code
         assert (await broker.call("GET", "/transactions/stats")).json["states"] == {"Empty": 1}
+
+
+async def test_a_delayed_message_is_scheduled_with_the_commit(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders")
+        mine = await session(broker)
+        body = {**mine, "topic": "orders", "value": "a", "delay": "1h", "delay_key": "k"}
+        assert (await broker.call("POST", "/transactions/publish", body)).json["staged"]
+        assert (await broker.call("GET", "/topics/orders/delayed")).json["messages"] == []
+        done = (await broker.call("POST", "/transactions/commit", mine)).json
+        assert (done["complete"], done["offsets"]) == (True, [])
+        (waiting,) = (await broker.call("GET", "/topics/orders/delayed")).json["messages"]
+        assert waiting["delay_key"] == "k"
+        assert await values(broker) == []

@@ -9,6 +9,7 @@ from ..model import Buffer, Message
 from .answers import LeaseAnswer
 from .command import EVERY_TOPIC, Command
 from .principals import Action
+from .publish import Delayed
 from .transactions import Participant, Placed, Staged
 
 
@@ -29,7 +30,7 @@ class OpenStaging(Command[str], frozen=True):
 
 
 class StageNamed(Command[Sequence[Staged]], frozen=True):
-    """Stage messages for a named commit; all or none.
+    """Stage messages, or delayed ones, for a named commit, which schedules these; all or none.
 
     With a partition and a sequence, which is that of the first message, a repeat is recognised. UnknownStaging,
     NotFound, OutOfSequence; Refused: a message has an idempotency key.
@@ -41,6 +42,7 @@ class StageNamed(Command[Sequence[Staged]], frozen=True):
     messages: Sequence[Message]
     partition: int | None = None
     sequence: int | None = None
+    delayed: Sequence[Delayed] = ()
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)

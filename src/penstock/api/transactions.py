@@ -8,6 +8,7 @@ import msgspec
 from ..model import Buffer, Message, TopicPartition
 from .command import EVERY_TOPIC, Command
 from .principals import Action
+from .publish import Delayed
 
 TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 15 * 60_000
@@ -81,10 +82,11 @@ class Staged(NamedTuple):
 
 
 class Stage(OfProducer, Command[Sequence[Staged]], frozen=True):
-    """Stage messages in the open transaction of a producer, which begins with the first; all or none.
+    """Stage messages, or delayed ones, in the open transaction of a producer, which begins with this; all or none.
 
-    With a partition and a sequence, which is that of the first message, a repeat is recognised. NotFound,
-    ProducerFenced, OutOfSequence, TransactionInProgress; Refused: a message has an idempotency key.
+    Delayed ones are scheduled with the commit; what is due by then comes at once. With a partition and a sequence, that
+    of the first message, a repeat is recognised. NotFound, ProducerFenced, OutOfSequence, TransactionInProgress;
+    Refused: a message has an idempotency key.
     """
 
     action: ClassVar[Action] = Action.PUBLISH
@@ -93,6 +95,7 @@ class Stage(OfProducer, Command[Sequence[Staged]], frozen=True):
     messages: Sequence[Message]
     partition: int | None = None
     sequence: int | None = None
+    delayed: Sequence[Delayed] = ()
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)

@@ -190,7 +190,9 @@ class Transactions:
         self._node.commits.resume(now)
         with suppress(NoSpace):
             for home in self.coordinators():
-                while home.machine.outbox.pending and self._node.forward(home, now):
+                while home.machine.outbox.pending and (
+                    self._node.forward(home, now) or self._sync_delays()
+                ):
                     pass
             for partition in self._node.partitions():
                 for key, staged in [*partition.machine.stagings.open.items()]:
@@ -199,6 +201,17 @@ class Transactions:
                             self._node.commits.agree(partition, key.producer_id, now)
                             continue
                         self._agree(partition, key, staged, now)
+
+    def _sync_delays(self) -> bool:
+        """Have delayed messages durable that a decision has scheduled; whether there were any."""
+        late = [
+            one
+            for one in self._node.partitions()
+            if one.delayed.durable_end < one.delayed.end_offset
+        ]
+        for partition in late:
+            partition.delayed.sync()
+        return bool(late)
 
     def _agree(self, partition: Partition, key: TransactionKey, staged: Staged, now: Now) -> None:
         """A crash may have kept a staging and lost what its coordinator recorded about it, or the other way round."""

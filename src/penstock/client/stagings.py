@@ -1,13 +1,16 @@
 """Stagings of named commits, without I/O: what one process hands to the other, and where a message goes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..api.arguments import several, text, whole_number
+from ..api.arguments import partition_number, several, text, whole_number
 from ..api.commits import StagingRef
+from ..api.contents import LIMITS, bytes_of
+from ..api.publish import Delayed
 from ..errors import Refused
 from ..model import Message
 from .producer_batch import partition_of
+from .publish import Outgoing, due_of, message_of
 
 # The broker recognises as many of the last batches of a staging, in each partition, and one more.
 IN_FLIGHT_MAX = 4
@@ -88,4 +91,48 @@ def by_partition(
             sizes[place] = 0
         batches[-1].append(message)
         sizes[place] += size
+    return found
+
+
+def delayed_or_none(one: Outgoing, now_ns: int) -> Delayed | None:
+    """A message that is to come later; None: it comes with the commit. Refused if its time is wrong."""
+    due = due_of(one, now_ns)
+    if due is None:
+        return None
+    delay_key = bytes_of(one.delay_key, "delay key", LIMITS.key_bytes_max)
+    return Delayed(message_of(one, now_ns, due), due, delay_key)
+
+
+def staged_runs(
+    sent: Iterable[Outgoing], now_ns: int
+) -> Iterator[tuple[int | None, list[Message], list[Delayed]]]:
+    """What is staged together, in order: the partition, if it is said, and messages or delayed ones."""
+    run: tuple[int | None, list[Message], list[Delayed]] = (None, [], [])
+    for one in sent:
+        place = None if one.partition is None else partition_number(one.partition)
+        delayed = delayed_or_none(one, now_ns)
+        other = run[1] if delayed is not None else run[2]
+        if (run[1] or run[2]) and (place != run[0] or other):
+            yield run
+            run = (place, [], [])
+        run = (place, run[1], run[2])
+        if delayed is None:
+            run[1].append(message_of(one, now_ns, None))
+        else:
+            run[2].append(delayed)
+    if run[1] or run[2]:
+        yield run
+
+
+def delayed_by_partition(
+    delayed: Iterable[tuple[int | None, Delayed]], partitions: int, turn: int
+) -> Mapping[int, list[Delayed]]:
+    """Delayed messages by partition: the one that is said, or that of the key or of the delay key, or in turn."""
+    found: dict[int, list[Delayed]] = {}
+    for said, one in delayed:
+        key = one.message.key if one.message.key is not None else one.delay_key
+        place = said
+        if place is None:
+            place = turn % partitions if key is None else partition_of(key, partitions)
+        found.setdefault(place, []).append(one)
     return found

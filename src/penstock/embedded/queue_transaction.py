@@ -14,11 +14,13 @@ from ..broker.partition.publishing import size_of
 from ..errors import PenstockError, Refused
 from ..model import Message, Priority
 from ..runtime.threads import ThreadDriver
-from .delay import is_delayed
+from .delay import delayed_of, is_delayed
 from .messages import MessageOptions, Value, listed, make_message
 from .prefetch import Prefetch
 from .transaction import Sessions, TransactionBlock
 from .write_buffer import TOPIC, WriteBuffer
+
+_NEVER_NS = 1 << 63
 
 
 class QueueTransaction(TransactionBlock):
@@ -29,15 +31,17 @@ class QueueTransaction(TransactionBlock):
         self._queue = queue
         self._messages = self._bytes = 0
         self._is_urgent = False
+        # When the first of its delayed messages is due.
+        self._due_ns = _NEVER_NS
 
     @property
     def ids(self) -> list[int]:
-        """The ids of the messages in the order in which they were put, once the block has ended."""
+        """The ids of messages in the order in which they were put, once the block has ended; not of delayed ones."""
         runs = (range(one.offset + 1, one.offset + 1 + one.message_count) for one in self.places)
         return [number for run in runs for number in run]
 
     def put(self, value: Value | UnsetType = UNSET, **options: Unpack[MessageOptions]) -> None:
-        """Add a message. It has an id, and is handed out, once the block has ended."""
+        """Add a message. It has an id, and is handed out, once the block has ended; with a delay, once it is due."""
         self._put([value], options)
 
     def put_many(self, values: Iterable[Value], **options: Unpack[MessageOptions]) -> None:
@@ -45,11 +49,12 @@ class QueueTransaction(TransactionBlock):
         self._put(listed(values), options)
 
     def _put(self, values: list[Value | UnsetType] | list[Value], options: MessageOptions) -> None:
-        if is_delayed(options):
-            raise Refused(
-                "a message of a transaction comes with its commit: no delay or deliver_at"
-            )
         now_ns = self._driver.now().wall_ns
+        if is_delayed(options) and values:
+            delayed = [delayed_of(one, options, now_ns) for one in values]
+            self._stage(TOPIC, [], 0, delayed)
+            self._due_ns = min(self._due_ns, *(one.due_ns for one in delayed))
+            return
         messages: list[Message] = [make_message(one, options, now_ns=now_ns) for one in values]
         if not messages:
             return
@@ -66,6 +71,12 @@ class QueueTransaction(TransactionBlock):
         super()._answer(answers)
 
     def _end(self, session: ProducerSession, *, is_commit: bool) -> TransactionEnd:
+        end = self._ended(session, is_commit=is_commit)
+        if is_commit and self._due_ns < _NEVER_NS:
+            self._queue._expect_due(self._due_ns)
+        return end
+
+    def _ended(self, session: ProducerSession, *, is_commit: bool) -> TransactionEnd:
         if not is_commit or not self._messages:
             return super()._end(session, is_commit=is_commit)
         # The commit appends to the queue: no put is numbered meanwhile.
@@ -96,6 +107,10 @@ class QueueTransactions:
     _prefetch: Prefetch
     _sessions: Sessions
     is_auto_ack: bool
+
+    @abstractmethod
+    def _expect_due(self, due_ns: int) -> None:
+        """A message is to come at a time."""
 
     @abstractmethod
     def _wake(self) -> None:

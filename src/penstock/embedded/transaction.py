@@ -1,6 +1,6 @@
 """Transactions of an embedded broker: messages for any of its topics, all of them or none; and what a queue's share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from threading import Lock
 from types import TracebackType
 from typing import Self, Unpack
@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from ..api.answers import Kind, LeaseAnswer
 from ..api.arguments import several, text, whole_number
+from ..api.publish import Delayed
 from ..api.transaction_answers import StageAnswers, StagedOffset, StageOffsets
 from ..api.transactions import (
     EndTransaction,
@@ -23,7 +24,7 @@ from ..errors import PenstockError, Refused
 from ..model import Message
 from ..runtime.threads import ThreadDriver
 from .answers import Held, lease_answers
-from .delay import is_delayed
+from .delay import delayed_of, is_delayed
 from .messages import MessageOptions, Value, make_message
 
 
@@ -88,10 +89,16 @@ class TransactionBlock:
             raise Refused("a transaction is used inside of its `with` block")
         return self._session
 
-    def _stage(self, topic: str, messages: list[Message], partition: int | None) -> None:
+    def _stage(
+        self,
+        topic: str,
+        messages: list[Message],
+        partition: int | None,
+        delayed: Sequence[Delayed] = (),
+    ) -> None:
         session, topic = self._open(), text("a topic's name", topic)
         # Not waited for: the commit waits until all of it is on the disk.
-        self._driver.stage(Stage(*session, topic, messages, partition))
+        self._driver.stage(Stage(*session, topic, messages, partition, delayed=delayed))
 
     def __exit__(
         self,
@@ -127,13 +134,12 @@ class Transaction(TransactionBlock):
         partition: int | None = None,
         **options: Unpack[MessageOptions],
     ) -> None:
-        """Add a message. It has an offset, and is seen, once the block has ended."""
+        """Add a message. It has an offset, and is seen, once the block has ended; with a delay, once it is due."""
+        now_ns = self._driver.now().wall_ns
         if is_delayed(options):
-            raise Refused(
-                "a message of a transaction comes with its commit: no delay or deliver_at"
-            )
-        message = make_message(value, options, now_ns=self._driver.now().wall_ns)
-        self._stage(topic, [message], partition)
+            self._stage(topic, [], partition, [delayed_of(value, options, now_ns)])
+            return
+        self._stage(topic, [make_message(value, options, now_ns=now_ns)], partition)
 
     def publish_many(
         self, topic: str, messages: Iterable[Message | Value], *, partition: int | None = None

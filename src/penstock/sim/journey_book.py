@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from .partition_book import PartitionBook
 
 # Messages of each partition whose journeys are compared at once.
-_SAMPLE = 3
 _STATUS = {
     MessageStatus.READY: JourneyStatus.IN_PROGRESS,
     MessageStatus.LEASED: JourneyStatus.IN_PROGRESS,
@@ -163,14 +162,13 @@ def _failure(record: PartitionRecord) -> EventType:
 
 
 def compare_journeys(
-    node: Node, partition: Partition, book: "PartitionBook", entropy: Random
+    node: Node, partition: Partition, book: "PartitionBook", entropy: Random, *, count: int
 ) -> None:
-    """Violation: the journey of one of some messages is not what the book has."""
+    """Violation: the journey of one of so many messages is not what the book has."""
     if book.end <= book.start_offset:
         return
-    last = book.end - 1
-    picked = {entropy.randint(book.start_offset, last) for _ in range(_SAMPLE)}
-    for offset in sorted(picked):
+    every = range(book.start_offset, book.end)
+    for offset in sorted(entropy.sample(every, min(count, len(every)))):
         found = describe(node, partition.topic, partition.number, offset)
         _compare(partition, book, offset, found)
 

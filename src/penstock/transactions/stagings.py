@@ -45,7 +45,8 @@ class Staged:
     """What one open transaction has here."""
 
     stagings: dict[int, Staging] = field(default_factory=dict)
-    # Of those that are among the messages already: their offset there. Only between a decision and its end.
+    # Of those that are among the messages already: their offset there; below zero if they went to the delay log. Only
+    # between a decision and its end.
     published: dict[int, int] = field(default_factory=dict)
     # Groups of which it holds answers or offsets; what they are is in their deliveries.
     groups: set[int] = field(default_factory=set)
@@ -69,11 +70,15 @@ class Staged:
 
 
 def runs_of(some: Iterable[Staged]) -> tuple[tuple[int, int], ...]:
-    """Where published messages are, in the order of the log; what follows each other is one run."""
+    """Where published messages are, in the order of the log; what follows each other is one run.
+
+    Delayed ones have no place among the messages yet.
+    """
     places = [
         (base, one.stagings[offset].message_count)
         for one in some
         for offset, base in one.published.items()
+        if base >= 0
     ]
     found: list[tuple[int, int]] = []
     for base, count in sorted(places):
@@ -127,6 +132,12 @@ class Stagings:
         if not self.is_over(key):
             open_here = self.open.setdefault(key, Staged())
             open_here.published[head.origin_sequence] = head.base_offset
+
+    def scheduled(self, head: Head) -> None:
+        """Take note of a batch of the delay log that was a staging; as `published`."""
+        key = TransactionKey(head.producer_id, head.transaction_id)
+        if not self.is_over(key):
+            self.open.setdefault(key, Staged()).published[head.origin_sequence] = -1
 
     def answered(self, key: TransactionKey, group: int) -> None:
         """Take note of an answer, or of offsets, that a transaction holds of a group."""

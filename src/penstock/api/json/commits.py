@@ -26,7 +26,10 @@ class StagingOut(msgspec.Struct):
 
 
 class StageNamedIn(Strict):
-    """Messages of a staging; all or none. With `partition` and the `sequence` of the first a repeat is recognised."""
+    """Messages of a staging; all or none. With `partition` and the `sequence` of the first a repeat is recognised.
+
+    All of them have a `delay` or `deliver_at`, and the commit schedules them, or none has.
+    """
 
     topic: str
     messages: list[MessageIn]

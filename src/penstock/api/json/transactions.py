@@ -39,7 +39,10 @@ class BegunOut(msgspec.Struct):
 
 
 class StageIn(Strict):
-    """One message of a transaction. With `partition` and `sequence` a repeat is recognised."""
+    """One message of a transaction. With `partition` and `sequence` a repeat is recognised.
+
+    With `delay` or `deliver_at` the commit schedules it.
+    """
 
     producer_id: Int64
     epoch: Int64
@@ -51,6 +54,9 @@ class StageIn(Strict):
     sequence: Int64 | None = None
     priority: Int64 | str | None = None
     ttl: Span | None = None
+    delay: Span | None = None
+    deliver_at: str | None = None
+    delay_key: Content = None
 
     def message(self) -> MessageIn:
         return MessageIn(
@@ -59,6 +65,9 @@ class StageIn(Strict):
             headers=self.headers,  # type: ignore[arg-type]  # Text is one of the kinds there.
             priority=self.priority,
             ttl=self.ttl,
+            delay=self.delay,
+            deliver_at=self.deliver_at,
+            delay_key=self.delay_key,
         )
 
 

@@ -21,9 +21,6 @@ from ...api.commits import (
 from ...api.publish import Publish, PublishBatch
 from ...api.transactions import Participant, Placed, Staged
 from ...codec import Encoded, Marks
-from ...codec.columns import columns_of
-from ...codec.edit import expiring
-from ...config import OFF
 from ...errors import CommitInProgress, MalformedBatch, Refused, StagingMismatch, UnknownStaging
 from ...model import check_name
 from ...transactions.names import (
@@ -35,9 +32,10 @@ from ...transactions.names import (
     staging_text,
 )
 from ...transactions.stagings import NAMED_NUMBER, TransactionKey
-from ..partition import Now, Partition, publishing
+from ..partition import Now, Partition
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
+from ..partition.staged_batches import batches_to_stage, client_batch_to_stage
 from ..partition.staging import answered_count
 from ..validation import require_valid
 
@@ -86,30 +84,28 @@ def stage(node: "Node", command: StageNamed, now: Now) -> Sequence[Staged]:
             f"a sequence is 0 to {_BATCH_SEQUENCE_MAX}, and counts in the partition it names"
         )
     node.commits.staging(staging_id)
-    if not messages:
+    contents = messages or [one.message for one in command.delayed]
+    if not contents:
         return []
-    if any(one.idempotency_key for one in messages):
-        raise Refused("a message of a named commit has no idempotency key: the name is one")
     if node.bindings:
-        require_valid(node, Publish(command.topic, messages, command.partition))
-    node.guard.admit(messages, now)
-    chosen = publishing.routed(topic.partitions, topic.router, messages, command.partition)
-    batches: list[tuple[Partition, Sequence[int], Encoded]] = []
-    for number, indexes in chosen.items():
-        partition = topic.partitions[number]
+        require_valid(node, Publish(command.topic, contents, command.partition))
+    node.guard.admit(contents, now)
+
+    def marks_in(partition: Partition) -> Marks:
         sequence = _next_sequence(partition, staging_id) if first is None else first
-        columns = columns_of([messages[one] for one in indexes])
-        marks = _marks(staging_id, sequence)
-        encoded = publishing.encode_for(partition, columns, now, marks=marks)
+        return _marks(staging_id, sequence)
+
+    homes = (topic.partitions, topic.router)
+    batches = batches_to_stage(homes, command, marks_in, now)
+    for partition, _, encoded in batches:
         node.staging_quota.require_room(partition, encoded)
-        batches.append((partition, indexes, encoded))
     node.commits.enrol(staging_id, [partition for partition, _, _ in batches], now)
     found: dict[int, Staged] = {}
     for partition, indexes, encoded in batches:
         first_of = _stage(partition, encoded, now)
         for place, index in enumerate(indexes):
             found[index] = first_of._replace(sequence=first_of.sequence + place)
-    return [found[index] for index in range(len(messages))]
+    return [found[index] for index in range(len(contents))]
 
 
 def _marks(staging_id: int, sequence: int) -> Marks:
@@ -133,28 +129,18 @@ def stage_batch(node: "Node", command: StageNamedBatch, now: Now) -> Staged:
     partition = node.partition(command.topic, command.partition)
     if not 0 <= command.sequence <= _BATCH_SEQUENCE_MAX:
         raise Refused(f"a sequence is 0 to {_BATCH_SEQUENCE_MAX}, got {command.sequence}")
-    encoded, _, due_at = checked_batch(command.batch, node.limits)
-    if encoded.head.producer_id >= 0:
+    batch = checked_batch(command.batch, node.limits)
+    head = batch.encoded.head
+    if head.producer_id >= 0:
         raise MalformedBatch("a batch of a named commit has no producer: its staging is one")
-    if encoded.has_idempotency_keys or due_at is not None:
-        raise Refused(
-            "a message of a named commit has no idempotency key, and comes with the commit"
-        )
+    encoded = client_batch_to_stage(partition, batch, _marks(staging_id, command.sequence), now)
     node.commits.staging(staging_id)
     if node.bindings:
         require_valid(node, PublishBatch(command.topic, command.partition, command.batch))
-    node.guard.admit_bytes(encoded.head.length, now)
-    ttl_ms = partition.config.ttl_ms
-    if ttl_ms != OFF:
-        expires_at = now.wall_ns + ttl_ms * _MS
-        encoded = expiring(encoded, expires_at, size_max=node.limits.batch_bytes_max)
-    head = encoded.head._replace(
-        producer_id=staging_id, producer_epoch=_EPOCH, first_sequence=command.sequence
-    )
-    numbered = Encoded(head, encoded.body, has_idempotency_keys=False)
-    node.staging_quota.require_room(partition, numbered)
+    node.guard.admit_bytes(head.length, now)
+    node.staging_quota.require_room(partition, encoded)
     node.commits.enrol(staging_id, (partition,), now)
-    return _stage(partition, numbered, now)
+    return _stage(partition, encoded, now)
 
 
 def commit(node: "Node", command: CommitStagings, now: Now) -> NamedCommit:

@@ -29,17 +29,19 @@ from ...api.transactions import (
     TransactionStats,
 )
 from ...codec import Encoded, Marks
-from ...codec.columns import columns_of
-from ...codec.edit import expiring
-from ...config import OFF, LimitsConfig
 from ...errors import MalformedBatch, NotFound, Refused, TransactionEnded
 from ...transactions.coordinator import NAME_LENGTH_MAX, Producer
 from ...transactions.stagings import TransactionKey
 from ...transactions.states import TransactionState
-from ..partition import Now, Partition, publishing
+from ..partition import Now, Partition
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
 from ..partition.record_batches import checked_records
+from ..partition.staged_batches import (
+    batches_to_stage,
+    client_batch_to_stage,
+    with_time_to_live,
+)
 from ..partition.staging import answered_count
 from ..transactions import checked_timeout
 from ..validation import require_valid
@@ -88,31 +90,27 @@ def stage(node: "Node", command: Stage, now: Now) -> Sequence[Staged]:
     topic, messages, first = node.topic(command.topic), command.messages, command.sequence
     if first is not None and (command.partition is None or not 0 <= first <= _SEQUENCE_MAX):
         raise Refused(f"a sequence is 0 to {_SEQUENCE_MAX}, and counts in the partition it names")
-    if not messages:
+    contents = messages or [one.message for one in command.delayed]
+    if not contents:
         return []
-    if any(one.idempotency_key for one in messages):
-        raise Refused(
-            "a message of a transaction has no idempotency key: sequences recognise a repeat"
-        )
     # Refused here, before the transaction begins.
     node.transactions.coordinator(command.producer_id).require(command.producer_id, command.epoch)
     if node.bindings:
-        require_valid(node, Publish(command.topic, messages, command.partition))
-    node.guard.admit(messages, now)
-    chosen = publishing.routed(topic.partitions, topic.router, messages, command.partition)
-    batches: list[tuple[Partition, Sequence[int], Encoded]] = []
-    for number, indexes in chosen.items():
-        partition = topic.partitions[number]
+        require_valid(node, Publish(command.topic, contents, command.partition))
+    node.guard.admit(contents, now)
+
+    def marks_in(partition: Partition) -> Marks:
         sequence = _next_sequence(partition, command) if first is None else first
-        marks = Marks(
+        return Marks(
             producer_id=command.producer_id,
             producer_epoch=command.epoch,
             first_sequence=sequence,
         )
-        columns = columns_of([messages[one] for one in indexes])
-        encoded = publishing.encode_for(partition, columns, now, marks=marks)
+
+    homes = (topic.partitions, topic.router)
+    batches = batches_to_stage(homes, command, marks_in, now)
+    for partition, _, encoded in batches:
         node.staging_quota.require_room(partition, encoded)
-        batches.append((partition, indexes, encoded))
     partitions = [partition for partition, _, _ in batches]
     producer = node.transactions.enrol(command.producer_id, command.epoch, partitions, now)
     found: dict[int, Staged] = {}
@@ -120,7 +118,7 @@ def stage(node: "Node", command: Stage, now: Now) -> Sequence[Staged]:
         first_of = _stage(partition, encoded, producer, now)
         for place, index in enumerate(indexes):
             found[index] = first_of._replace(sequence=first_of.sequence + place)
-    return [found[index] for index in range(len(messages))]
+    return [found[index] for index in range(len(contents))]
 
 
 def _next_sequence(partition: Partition, command: Stage) -> int:
@@ -137,31 +135,18 @@ def _stage(partition: Partition, encoded: Encoded, producer: Producer, now: Now)
 
 def stage_batch(node: "Node", command: StageBatch, now: Now) -> Staged:
     partition = node.partition(command.topic, command.partition)
-    encoded, _, due_at = checked_batch(command.batch, node.limits)
-    head = encoded.head
+    batch = checked_batch(command.batch, node.limits)
+    head = batch.encoded.head
     if head.producer_id < 0:
         raise MalformedBatch("a batch of a transaction has its producer's id, epoch and sequence")
-    if encoded.has_idempotency_keys or due_at is not None:
-        raise Refused(
-            "a message of a transaction has no idempotency key, and comes with the commit"
-        )
+    encoded = client_batch_to_stage(partition, batch, head.marks, now)
     node.transactions.coordinator(head.producer_id).require(head.producer_id, head.producer_epoch)
     if node.bindings:
         require_valid(node, PublishBatch(command.topic, command.partition, command.batch))
     node.guard.admit_bytes(head.length, now)
-    encoded = _with_time_to_live(partition, encoded, node.limits, now)
     node.staging_quota.require_room(partition, encoded)
     producer = node.transactions.enrol(head.producer_id, head.producer_epoch, (partition,), now)
     return _stage(partition, encoded, producer, now)
-
-
-def _with_time_to_live(
-    partition: Partition, encoded: Encoded, limits: LimitsConfig, now: Now
-) -> Encoded:
-    ttl_ms = partition.config.ttl_ms
-    if ttl_ms == OFF:
-        return encoded
-    return expiring(encoded, now.wall_ns + ttl_ms * _MS, size_max=limits.batch_bytes_max)
 
 
 def stage_records(node: "Node", command: StageRecords, now: Now) -> Staged:
@@ -183,7 +168,7 @@ def stage_records(node: "Node", command: StageRecords, now: Now) -> Staged:
         records = PublishRecords(command.topic, command.partition, command.batch)
         require_valid(node, records)
     node.guard.admit_bytes(head.length, now)
-    encoded = _with_time_to_live(partition, batch.encoded, node.limits, now)
+    encoded = with_time_to_live(partition, batch.encoded, now)
     node.staging_quota.require_room(partition, encoded)
     return _stage(partition, encoded, producer, now)
 

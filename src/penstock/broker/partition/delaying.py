@@ -44,7 +44,7 @@ def publish_delayed(
     to_partition: int | None = None,
 ) -> list[Published]:
     """Schedule messages; results in their order. A repeated idempotency key gets the first result."""
-    by_partition = routed(partitions, router, [*map(_routed_as, delayed)], to_partition)
+    by_partition = routed(partitions, router, [*map(routed_as, delayed)], to_partition)
     homes = (partitions, router)
     pending = [
         _prepared(partitions[number], [delayed[one] for one in indexes], now, homes)
@@ -53,7 +53,7 @@ def publish_delayed(
     return append_all(pending, by_partition, now)
 
 
-def _routed_as(delayed: Delayed) -> Message:
+def routed_as(delayed: Delayed) -> Message:
     """Messages of one business key have to meet, so without a key of its own a message goes where that says."""
     if delayed.delay_key is None or delayed.message.key is not None:
         return delayed.message

@@ -20,7 +20,7 @@ from .outbox import DECISIONS, Burial, Channel, Decision, Letter, NamedDecision,
 from .partition import Now, Partition
 from .publishing import encode_for, size_of
 from .records import Arrived, Forwarded, PartitionRecord, Returned
-from .staging import apply_decisions, conclusions
+from .staging import DelaysUnsynced, apply_decisions, conclusions
 
 Resolve = Callable[[Letter], Partition | None]
 """The partition that a letter goes to; None if there is no such place any more. PartitionFaulty: not now."""
@@ -51,8 +51,9 @@ def step(source: Partition, resolve: Resolve, now: Now) -> bool:
         else:
             try:
                 records.extend(_send(source, destination, letters, now))
-            except Damaged:
-                # What a transaction staged there cannot be read: those behind it must not arrive before it.
+            except (Damaged, DelaysUnsynced):
+                # What a transaction staged there cannot be read, or what it delays is not durable: those behind it must
+                # not arrive before it.
                 continue
         has_moved = True
     done = {one.sequence for one in records if isinstance(one, Forwarded)}

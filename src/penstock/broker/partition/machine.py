@@ -195,6 +195,8 @@ class PartitionMachine:
         """
         is_named = (head.epoch, head.base_offset) in self.named_delays
         self.named_delays.discard((head.epoch, head.base_offset))
+        if head.transaction_id:
+            self.stagings.scheduled(head)
         if head.message_count and (head.origin is not Origin.DECIDED_AT or is_named):
             body = open_body(batch, head, size_max=BODY_BYTES_MAX)
             ids = np.asarray(offsets_of(body, head), dtype=np.int64)

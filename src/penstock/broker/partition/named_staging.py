@@ -14,7 +14,7 @@ from ...transactions.stagings import NAMED_NUMBER, Staged, TransactionKey, runs_
 from .outbox import NamedDecision
 from .partition import Now, Partition
 from .records import Arrived
-from .staging import publish_staging, record_ends
+from .staging import publish_staging, record_ends, require_durable_delays
 
 _NOTHING = Staged()
 
@@ -22,9 +22,10 @@ _NOTHING = Staged()
 def apply_named_decision(
     source: Partition, destination: Partition, letter: NamedDecision, now: Now
 ) -> None:
-    """Publish the stagings that a commit chose, in its order, and drop others. NoSpace, Damaged: it has to come again.
+    """Publish the stagings that a commit chose, in its order, and drop others.
 
-    DamagedFile also if not everything is here that was when it was decided.
+    NoSpace, Damaged, DelaysUnsynced: it has to come again. DamagedFile also if not everything is here that
+    was when it was decided.
     """
     chosen = [staged_here(destination, one) for one in letter.published]
     found = sum(one.message_count for one in chosen)
@@ -37,6 +38,7 @@ def apply_named_decision(
     for staged in chosen:
         for staging in staged.unpublished():
             publish_staging(destination, staging, now)
+    require_durable_delays(destination, chosen)
     arrived = Arrived(0, source.identity.as_source, letter.sequence)
     ended = NamedStagingsEnded(
         0, letter.name_id, letter.commit, letter.published, letter.dropped, runs_of(chosen)

@@ -25,7 +25,7 @@ from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
 from ...log.reign import ALONE, Reign
 from ...log.snapshot import SnapshotPlan
-from ...model import PRODUCER_NONE
+from ...model import PRODUCER_NONE, Buffer
 from ...ports import Entropy, Zones
 from ...schedules.timing import UtcOnly
 from ...transactions.commit_records import NamedStagingsDecided
@@ -240,6 +240,14 @@ class Partition:
             self.number, appended.base_offset, False, appended.next_offset, is_delayed=True
         )
 
+    def schedule_staged(self, encoded: Encoded, batch: Buffer, now: Now) -> None:
+        """Append a staging of delayed messages, with the bytes `batch`, to the delay log. NoSpace: nothing happened."""
+        self.make_delay_log(now)
+        appended = self.delayed.append(encoded, now_ns=now.wall_ns)
+        self.machine.delays.follow(appended.next_offset, self.delayed.epochs())
+        self.machine.apply_delayed(batch, appended.head)
+        self._note_scheduled(appended)
+
     def stage(self, encoded: Encoded, now: Now) -> Head | None:
         """Append a batch of a transaction to the staging log; None: it repeats one that its producer staged before.
 
@@ -265,6 +273,9 @@ class Partition:
 
     def _scheduled(self, columns: Columns, appended: AppendResult) -> None:
         self.machine.apply_scheduled(columns, appended, self.delayed.epochs())
+        self._note_scheduled(appended)
+
+    def _note_scheduled(self, appended: AppendResult) -> None:
         self._bytes_since_snapshot += appended.head.length
         self._decisions_since_snapshot += 1
         self.changes.touched.add((self, 0))

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pyroaring import BitMap64
 
-from ...codec import Encoded
+from ...codec import Encoded, Origin
 from ...codec.edit import dense
 from ...delivery import Delivery, claims
 from ...delivery.records import Buried
@@ -28,10 +28,14 @@ from .records import Arrived, CommitNoted, PartitionRecord
 _NOTHING = Staged()
 
 
+class DelaysUnsynced(Exception):  # A letter that comes again after the next sync, and no failure.
+    """Delayed messages of a transaction are scheduled, and not durable yet."""
+
+
 def apply_decisions(
     source: Partition, destination: Partition, letters: Iterable[Decision], now: Now
 ) -> None:
-    """Publish what transactions have staged here, or drop it. NoSpace, Damaged: the rest has to come again.
+    """Publish what transactions have staged here, or drop it. NoSpace, Damaged, DelaysUnsynced: the rest comes again.
 
     Many transactions end in one batch of records. Whatever goes wrong with one, those before it have ended.
     """
@@ -49,7 +53,7 @@ def apply_decisions(
                 _end(destination, key, now, arrived, is_commit=letter.is_commit)
             else:
                 ended += (arrived, _ended(staged, key, is_commit=letter.is_commit))
-    except (Damaged, NoSpace):
+    except (Damaged, NoSpace, DelaysUnsynced):
         destination.record(ended, now)
         raise
     destination.record(ended, now)
@@ -71,6 +75,7 @@ def _carried_out(destination: Partition, letter: Decision, now: Now) -> Staged:
             raise DamagedFile(destination.staging.directory, reason)
         for staging in staged.unpublished():
             publish_staging(destination, staging, now)
+        require_durable_delays(destination, (staged,))
     return staged
 
 
@@ -163,7 +168,22 @@ def publish_staging(partition: Partition, staging: Staging, now: Now) -> None:
     stored, encoded = run.heads[0], dense(run.data, run.heads[0])
     # Its origin is its place in the staging log. There are no idempotency keys: they are refused with the staging.
     head = encoded.head._replace(origin_source=stored.epoch, origin_sequence=staging.offset)
-    partition.append(Encoded(head, encoded.body, has_idempotency_keys=False), now)
+    published = Encoded(head, encoded.body, has_idempotency_keys=False)
+    if stored.origin is Origin.DELAY:
+        partition.schedule_staged(published, run.data, now)
+    else:
+        partition.append(published, now)
+
+
+def require_durable_delays(partition: Partition, staged: Iterable[Staged]) -> None:
+    """DelaysUnsynced: delayed messages of these are scheduled, and a power cut could take them.
+
+    The record that ends a transaction says that all of it was published, so they have to be durable before it is
+    written: the kernel writes the pages of two logs in any order.
+    """
+    is_delayed = any(base < 0 for one in staged for base in one.published.values())
+    if is_delayed and partition.delayed.durable_end < partition.delayed.end_offset:
+        raise DelaysUnsynced
 
 
 def conclusions(

@@ -6,15 +6,23 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import NamedTuple, Self, Unpack
+from typing import Any, NamedTuple, Self, Unpack
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ...api.answers import Kind
 from ...api.arguments import partition_number, several, text
-from ...api.commits import DropStagings, OpenStaging, StageNamedAnswers, StageNamedBatch
+from ...api.command import Command
+from ...api.commits import (
+    DropStagings,
+    OpenStaging,
+    StageNamed,
+    StageNamedAnswers,
+    StageNamedBatch,
+)
 from ...api.contents import Content
+from ...api.publish import Delayed
 from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_ms
 from ...codec import Columns, encode
@@ -26,7 +34,14 @@ from ..leased_messages import Polled, Received
 from ..poll import Receipts
 from ..publish import Outgoing, PublishOptions, message_of, outgoing_of
 from ..retry import may_repeat
-from ..stagings import IN_FLIGHT_MAX, CommitKey, StagingHandle, by_partition
+from ..stagings import (
+    IN_FLIGHT_MAX,
+    CommitKey,
+    StagingHandle,
+    by_partition,
+    delayed_by_partition,
+    delayed_or_none,
+)
 from ..transaction_answers import WithheldMessages, lease_answers
 from .connector import Call, Connector, Sent
 
@@ -34,7 +49,7 @@ from .connector import Call, Connector, Sent
 class StagedBatch(NamedTuple):
     """A batch that was sent and not answered. `sent` is None if it could not be sent."""
 
-    command: StageNamedBatch
+    command: Command[Any]
     messages: int
     sent: Sent | None
 
@@ -82,7 +97,10 @@ class Staging:
     def publish(
         self, topic: str, value: Content | UnsetType = UNSET, **options: Unpack[PublishOptions]
     ) -> None:
-        """Stage a message, a value or any object as `json`. It is seen once the staging is committed."""
+        """Stage a message, a value or any object as `json`. It is seen once the staging is committed.
+
+        With `delay` or `deliver_at` it is scheduled then, and seen once it is due.
+        """
         self._stage(topic, [outgoing_of(value, options)])
 
     def publish_many(self, topic: str, messages: Iterable[Outgoing | Content]) -> None:
@@ -92,17 +110,31 @@ class Staging:
     def _stage(self, topic: str, sent: list[Outgoing]) -> None:
         now_ns, name = time.time_ns(), name_of("topic", topic)
         messages: list[tuple[int | None, Message]] = []
+        delayed: list[tuple[int | None, Delayed]] = []
         for one in sent:
-            if one.delay is not None or one.deliver_at is not None or one.delay_key is not None:
-                raise Refused("a message of a named commit comes with it: it has no delay")
             place = None if one.partition is None else partition_number(one.partition)
+            later = delayed_or_none(one, now_ns)
+            if later is not None:
+                delayed.append((place, later))
+                continue
             message = message_of(one, now_ns, None)
             messages.append((place, replace(message, timestamp=now_ns)))
         count = self.partition_count(name)
+        for partition, some in delayed_by_partition(delayed, count, self._turn).items():
+            self._stage_delayed(name, partition, some)
         for partition, batches in by_partition(messages, count, self._turn).items():
             for batch in batches:
                 self.stage_columns(name, partition, columns_of(batch))
         self._turn += 1
+
+    def _stage_delayed(self, topic: str, partition: int, delayed: list[Delayed]) -> None:
+        self._require_open()
+        where, count = (topic, partition), len(delayed)
+        sequence = self._next.get(where, 0)
+        command = StageNamed(self._staging, topic, [], partition, sequence, delayed)
+        self._settle(IN_FLIGHT_MAX - 1)
+        self._next[where] = sequence + count
+        self._send(command, count)
 
     def ack(self, held: Receipts) -> None:
         """Finish messages of a poll, or receipts, with the commit. Until it ends they belong to this staging.
@@ -158,13 +190,15 @@ class Staging:
         self._next[where] = sequence + count
         self._send(command, count)
 
-    def _send(self, command: StageNamedBatch, count: int) -> None:
+    def _send(self, command: Command[Any], count: int) -> None:
         sent = None
-        try:
-            sent = self._connector.begin(Call(command))
-        except PenstockError as error:
-            if not may_repeat(error, is_repeatable=True):
-                raise
+        # One whose answer was lost is sent again in its turn: the broker refuses those behind it before that.
+        if all(one.sent is not None for one in self._in_flight):
+            try:
+                sent = self._connector.begin(Call(command))
+            except PenstockError as error:
+                if not may_repeat(error, is_repeatable=True):
+                    raise
         self._in_flight.append(StagedBatch(command, count, sent))
 
     def flush(self) -> None:

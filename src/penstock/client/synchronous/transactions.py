@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from msgspec import UNSET, UnsetType
 
 from ...api.answers import Kind
-from ...api.arguments import partition_number, several, text
+from ...api.arguments import several, text
 from ...api.contents import Content
 from ...api.transaction_answers import StageAnswers
 from ...api.transactions import (
@@ -22,11 +22,11 @@ from ...api.transactions import (
 )
 from ...api.units import Duration, duration_ms
 from ...errors import PenstockError, Refused
-from ...model import Message
 from ..commands import name_of
 from ..leased_messages import Polled, Received
 from ..poll import Receipts
-from ..publish import Outgoing, PublishOptions, message_of, outgoing_of
+from ..publish import Outgoing, PublishOptions, outgoing_of
+from ..stagings import staged_runs
 from ..transaction_answers import WithheldMessages, lease_answers
 
 if TYPE_CHECKING:
@@ -79,21 +79,11 @@ class TransactionalProducer:
         return ProducerSession(*found)
 
     def stage(self, session: ProducerSession, topic: str, sent: list[Outgoing]) -> None:
-        """Stage messages in their order; those for one partition together."""
-        now_ns, name = time.time_ns(), name_of("topic", topic)
-        partition: int | None = None
-        run: list[Message] = []
-        for one in sent:
-            if one.delay is not None or one.deliver_at is not None or one.delay_key is not None:
-                raise Refused("a message of a transaction comes with its commit: it has no delay")
-            place = None if one.partition is None else partition_number(one.partition)
-            if run and place != partition:
-                self._client.execute(Stage(*session, name, run, partition))
-                run = []
-            partition = place
-            run.append(message_of(one, now_ns, None))
-        if run:
-            self._client.execute(Stage(*session, name, run, partition))
+        """Stage messages in their order; those for one partition together, and delayed ones apart."""
+        name = name_of("topic", topic)
+        for partition, messages, delayed in staged_runs(sent, time.time_ns()):
+            command = Stage(*session, name, messages, partition, delayed=delayed)
+            self._client.execute(command)
 
     def execute(self, command: StageAnswers) -> None:
         self._client.execute(command)
@@ -127,7 +117,10 @@ class Transaction:
     def publish(
         self, topic: str, value: Content | UnsetType = UNSET, **options: Unpack[PublishOptions]
     ) -> None:
-        """Add a message, a value or any object as `json`. It has an offset, and is seen, once the block has ended."""
+        """Add a message, a value or any object as `json`. It has an offset, and is seen, once the block has ended.
+
+        With `delay` or `deliver_at` it is scheduled then, and seen once it is due.
+        """
         self._stage(topic, [outgoing_of(value, options)])
 
     def publish_many(self, topic: str, messages: Iterable[Outgoing | Content]) -> None:

@@ -131,6 +131,13 @@ def _messages(command: Any, _settings: Settings) -> Any:
     return command
 
 
+def _staged(command: Any, _settings: Settings) -> Any:
+    count = len(command.messages) + len(command.delayed)
+    _at_least("messages", count, 1)
+    _at_most("messages in one request", count, MESSAGES_MAX)
+    return command
+
+
 def _values(command: Any, _settings: Settings) -> Any:
     _at_least("values", len(command.values), 1)
     _at_most("messages in one request", len(command.values), MESSAGES_MAX)
@@ -216,9 +223,9 @@ _RULES: Mapping[type[Command[Any]], Rule] = {
     FindTrace: _search,
     Publish: _messages,
     PublishEach: _messages,
-    Stage: _messages,
+    Stage: _staged,
     ListTransactions: _page,
-    StageNamed: _messages,
+    StageNamed: _staged,
     ListCommitNames: _page,
     PublishValues: _values,
     ScheduleValues: _values,

@@ -35,7 +35,6 @@ from ...api.json.commits import (
     details_out,
     name_out,
 )
-from ...api.json.messages import MessageIn, message_of
 from ...api.json.paging import page_limit
 from ...api.json.times import span_ms
 from ...api.json.transaction_answers import AnswersStagedOut
@@ -53,7 +52,6 @@ from ...errors import (
     OverCommitQuota,
     OverStagingQuota,
     PartitionFaulty,
-    Refused,
     SchemaViolation,
     SequenceCommitted,
     StagingMismatch,
@@ -64,6 +62,7 @@ from ...errors import (
 from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route, TopicIn
+from .staged import staged_of
 
 _OPEN = msgspec.json.Decoder(OpenStagingIn)
 _STAGE = msgspec.json.Decoder(StageNamedIn)
@@ -88,22 +87,13 @@ async def stage(request: Request) -> Answer:
     topic, staging = request.allow(said.topic), request.params["staging"]
     if len(said.messages) > _MESSAGES_MAX:
         raise TooLarge("messages in one request", found=len(said.messages), limit=_MESSAGES_MAX)
-    now_ns = request.now_ns()
-    for one in said.messages:
-        _require_plain(one)
-    messages = [message_of(one, now_ns, request.app.limits) for one in said.messages]
-    command = StageNamed(staging, topic, messages, said.partition, said.sequence)
+    if any(one.partition is not None for one in said.messages):
+        raise BadRequest("the partition is said once, beside the messages", field="partition")
+    messages, delayed = staged_of(said.messages, request)
+    command = StageNamed(staging, topic, messages, said.partition, said.sequence, delayed)
     found = await request.execute(command, is_synced=True)
     results = [StagedMessageOut(*one) for one in found]
     return json_response(StagedMessagesOut(len(results), results))
-
-
-def _require_plain(one: MessageIn) -> None:
-    if one.partition is not None:
-        raise BadRequest("the partition is said once, beside the messages", field="partition")
-    times = (one.delay, one.deliver_at, one.deliver_at_too, one.delay_key)
-    if any(each is not None for each in times):
-        raise Refused("a message of a named commit comes with its commit: it has no delay")
 
 
 async def ack(request: Request) -> Answer:

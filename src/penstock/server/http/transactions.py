@@ -2,7 +2,6 @@
 
 import msgspec
 
-from ...api.json.messages import message_of
 from ...api.json.paging import page_limit
 from ...api.json.transactions import (
     BegunOut,
@@ -49,6 +48,7 @@ from ...errors import (
 from .requests import Request
 from .responses import Answer, json_response, nothing
 from .routing import Route, TopicIn
+from .staged import staged_of
 
 _INIT = msgspec.json.Decoder(InitIn)
 _SESSION = msgspec.json.Decoder(SessionIn)
@@ -79,8 +79,10 @@ async def publish(request: Request) -> Answer:
     """Stage one message; durable when it is answered."""
     said = request.json(_STAGE)
     topic = request.allow(said.topic)
-    message = message_of(said.message(), request.now_ns(), request.app.limits)
-    command = Stage(said.producer_id, said.epoch, topic, [message], said.partition, said.sequence)
+    messages, delayed = staged_of([said.message()], request)
+    command = Stage(
+        said.producer_id, said.epoch, topic, messages, said.partition, said.sequence, delayed
+    )
     (one,) = await request.execute(command, is_synced=True)
     return json_response(StagedOut(True, one.partition, None, one.sequence, one.is_duplicate))
 
