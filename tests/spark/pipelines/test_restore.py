@@ -1,11 +1,12 @@
 """A lake goes back into a broker, cut off as often as one likes; dead letters are counted over both."""
 
+from pathlib import Path
 from threading import Event
 
 import pytest
 
 from penstock.client import Outgoing
-from penstock.errors import NotFound, Refused
+from penstock.errors import DamagedFile, NotFound, Refused
 from penstock.spark.pipelines import restore as restore_module
 from penstock.spark.pipelines.lake import LakeReader
 from penstock.spark.pipelines.letter_history import error_pattern, letter_history
@@ -64,6 +65,13 @@ def test_what_cannot_be_restored_is_refused_before_anything_is_done(client, topi
     publish(client, "used", 4, first=1000)
     with pytest.raises(Refused, match="has other messages"):
         plan_restore(client, files, topic, "used")
+    planned = plan_restore(client, files, topic, "new")
+    path = Path(files.paths()[-1])
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DamagedFile, match="so nothing is restored"):
+        restore(client, files, planned)
     assert "new" not in client.topics()
 
 

@@ -5,6 +5,7 @@ import urllib.request
 from datetime import timedelta
 from threading import Event
 
+import pyarrow as pa
 import pytest
 
 from penstock.cli.exits import Exit, run
@@ -20,6 +21,7 @@ from penstock.spark.pipelines.restore import plan_restore, restore
 from penstock.spark.pipelines.store import store_of
 from penstock.spark.pipelines.vacuum import plan_vacuum, vacuum
 from penstock.spark.pipelines.verify import verify
+from penstock.spark.pipelines.views import FileRead, row_schema
 
 from .rigs import here, publish
 
@@ -100,6 +102,13 @@ def test_a_lake_in_a_bucket_has_every_message_and_the_same_proof(client, topic, 
         vacuum(lake, removals)
         assert {one.path for one in lake.store.files()} == {"mine.parquet", *lake.now.files}
     assert verify(LakeReader(bucket), client, is_content_read=True).problems == []
+    # What a query reads in a task of Spark, which has no jars for a bucket.
+    state = LakeReader(bucket).state()
+    files = list(state.files.values())
+    read = FileRead(bucket, files, row_schema(state.columns, files[0]))
+    numbers = iter([pa.record_batch({"id": list(range(len(files)))})])
+    rows = pa.Table.from_batches(read(numbers))
+    assert (rows.num_rows, set(rows.column("topic").to_pylist())) == (300, {topic})
     planned = plan_restore(client, LakeReader(bucket), topic, f"{topic[:100]}-back")
     assert restore(client, LakeReader(bucket), planned) == 300
     assert run(root, ["archive", "show", bucket, "--json"]) == Exit.OK

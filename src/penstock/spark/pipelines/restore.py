@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from ...api.publish import Acks, PublishBatch
 from ...codec import Columns, Marks, encode
-from ...errors import NotFound, OutOfSequence, Refused
+from ...errors import DamagedFile, NotFound, OutOfSequence, Refused
 from ...model import TopicPartition
 from ..sink_batches import columns_of_rows
+from .file_hash import hash_of
 from .lake import LakeReader
 from .lake_log import LogRows, files_of_topic, require_archive
 from .load_task import stored_of
@@ -127,7 +128,13 @@ def restore(
     stop: Event | None = None,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Publish all messages of a plan, at most `rate` a second. Returns how many the target has of it."""
+    """Publish all messages of a plan, at most `rate` a second. Returns how many the target has of it.
+
+    DamagedFile: a file is not what its commit says; nothing is published then.
+    """
+    for file in (file for one in planned.partitions for file in one.files):
+        if hash_of(files.store, files.place_of(file)) != (file.size, file.sha256):
+            raise DamagedFile(file.path, "it is not what its commit says, so nothing is restored")
     if planned.is_new:
         count = max(one.name.number for one in planned.partitions) + 1
         client.create_topic(planned.target, partitions=count)

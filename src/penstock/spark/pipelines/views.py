@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from .model import (
     SqlTransform,
     TopicSource,
 )
-from .schema import arrow_schema, with_columns
+from .schema import Column, arrow_schema, with_columns
 from .spark_errors import spark_errors
 
 if TYPE_CHECKING:
@@ -88,9 +88,7 @@ def lake_rows(spark: "SparkSession", root: str, as_of: str | None = None) -> "Da
     files = list(state.files.values())
     if not files:
         raise Refused(f"{root} has nothing in it yet")
-    folders = {name: pa.date32() if name == "date" else pa.string() for name in files[0].folders}
-    plain = arrow_schema(state.columns)
-    schema = pa.schema([*plain, *(pa.field(name, kind) for name, kind in folders.items())])
+    schema = row_schema(state.columns, files[0])
     places = [reader.place_of(one) for one in files]
     if (
         all(place == one.path for place, one in zip(places, files, strict=True))
@@ -103,6 +101,13 @@ def lake_rows(spark: "SparkSession", root: str, as_of: str | None = None) -> "Da
     read = FileRead(str(root), files, schema)
     numbers = spark.range(0, len(files), 1, len(files))
     return numbers.mapInArrow(read, from_arrow_schema(schema))
+
+
+def row_schema(columns: Sequence[Column], file: LakeFile) -> pa.Schema:
+    """Returns the schema of a lake's rows: its columns, and those that are folders."""
+    kinds = {name: pa.date32() if name == "date" else pa.string() for name in file.folders}
+    folders = [pa.field(name, kind) for name, kind in kinds.items()]
+    return pa.schema([*arrow_schema(columns), *folders])
 
 
 @dataclass(frozen=True, slots=True)
