@@ -19,6 +19,7 @@ MODULES = (
     "prefetch",
     "admin",
     "schedules",
+    "schemas",
     "client",
     "producer",
     "ack_batcher",

@@ -1,26 +1,19 @@
 """Consumers against a server process: shared and assigned, answers in batches, hand-over, faults."""
 
 import asyncio
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 
 import pytest
 
-from penstock.api.wire import encode_leased_reply
-from penstock.client import AsyncClient, Client, ClientSettings, Outgoing, RetryPolicy
-from penstock.errors import ModeConflict, NotFound, Refused, StaleGeneration, Unreachable
+from penstock.client import AsyncClient, Client
+from penstock.errors import ModeConflict, NotFound, Refused, StaleGeneration
 from tests.stalls import despite_stalls
 
-from .proxies import Relay, busy, reply_frame
-from .servers import NOWHERE, restartable, until
+from .consumers import QUICK, filled, left, values
+from .servers import until
 
-QUICK = ClientSettings(retry=RetryPolicy(retries=5, backoff_ms=5, backoff_ms_max=50))
-# Longer than a client stops asking for: a test is as patient as an iteration.
-PATIENT = ClientSettings(retry=RetryPolicy(retries=30, backoff_ms=20, backoff_ms_max=31_000))
-ONE_TRY = ClientSettings(retry=RetryPolicy(retries=0))
 pytestmark = pytest.mark.tier("test")
 
 
@@ -30,25 +23,8 @@ def client(url):
         yield client
 
 
-def filled(client, topic, count, *, partitions=3, **config):
-    client.create_topic(topic, partitions=partitions, **config)
-    if count:
-        numbers = range(count)
-        spread = [Outgoing(b"%d" % one, partition=one % partitions) for one in numbers]
-        client.publish_many(topic, spread)
-
-
-def left(client, topic):
-    """How many messages of a topic its group has not finished."""
-    return sum(one.lag for one in client.lag("readers").partitions if one.topic == topic)
-
-
 async def left_of(client, topic, group):
     return sum(one.lag for one in (await client.lag(group)).partitions if one.topic == topic)
-
-
-def values(messages):
-    return sorted(int(one.value) for one in messages)
 
 
 def test_poll_brings_messages_columns_and_arrow(client):
@@ -297,95 +273,6 @@ def test_what_the_server_refuses_is_raised(client):
         closed.poll()
 
 
-def test_lost_answers_cost_no_attempt_and_repeat_nothing(client, url):
-    """The answer of the first poll and that of the first acks are lost on their way."""
-    filled(client, "lossy", 20, partitions=1, max_retries=0)
-    lost = []
-
-    def swallows(request, answer, count):
-        wanted = ("PollMember", "Answer")
-        is_wanted = count < 2 and request.kind == wanted[count]
-        return answer and is_wanted and (count or b"PLS1" in answer)
-
-    relay = Relay(url, swallows)
-    with (
-        Client(relay.url, settings=QUICK) as far,
-        far.consumer("lossy", "readers", on_error=lost.append) as consumer,
-    ):
-        polled = consumer.poll(wait=60)
-        assert [one.attempts for one in polled] == [1] * 20
-        consumer.ack(polled[:10])
-        consumer.nack(polled[10:], "bad")
-        consumer.flush()
-    relay.close()
-    assert len(relay.swallowed) == 2
-    assert lost == []
-    assert left(client, "lossy") == 0
-    assert len(until(lambda: client.dead_letters("lossy"))) == 10
-
-
-NONSENSE = (
-    busy,
-    lambda _request: b"\xffgarbage",
-    lambda request: reply_frame(request.correlation, [b"no reply"]),
-    lambda request: reply_frame(request.correlation, encode_leased_reply(b"PLS1whole", None)),
-)
-
-
-@pytest.mark.parametrize("word", ["PollMember", "Answer"])
-def test_nonsense_is_outlasted_and_costs_nothing(client, url, word):
-    """Whatever comes instead of an answer, after the request was carried out: all is done once."""
-    topic = f"nonsense-{len(word)}"
-    filled(client, topic, 12, partitions=1, max_retries=0)
-    lost, found = [], []
-
-    def swallows(request, answer, count):
-        return answer and count < len(NONSENSE) and request.kind == word and NONSENSE[count]
-
-    relay = Relay(url, swallows)
-    with Client(relay.url, settings=QUICK) as far:
-        with far.consumer(topic, "readers", max_poll=5, on_error=lost.append) as consumer:
-            for message in consumer.stream(idle=60):
-                found.append(message)
-                message.ack()
-                if len(found) == 12:
-                    break
-        relay.close()
-    assert len(relay.swallowed) == len(NONSENSE)
-    assert lost == []
-    assert [(one.offset, one.attempts) for one in found] == [(one, 1) for one in range(12)]
-    assert left(client, topic) == 0
-
-
-def test_what_could_not_be_sent_is_kept(client, url):
-    filled(client, "unsent", 3, partitions=1, max_retries=0)
-    lost = []
-    relay = Relay(url, lambda request, answer, count: count < 1 and request.kind == "Answer")
-    with Client(relay.url, settings=ONE_TRY) as far:
-        consumer = far.consumer("unsent", "readers", on_error=lost.append)
-        polled = consumer.poll(wait=60)
-        consumer._ack_batcher.try_to_send = lambda: None  # Only we send.
-        consumer.ack(polled[0])
-        consumer.nack(polled[1], "bad")
-        with pytest.raises(Unreachable):
-            consumer.flush()
-        assert left(client, "unsent") == 3
-        polled[2].ack()
-        consumer.close()
-    relay.close()
-    assert lost == []
-    assert left(client, "unsent") == 0
-    assert len(until(lambda: client.dead_letters("unsent"))) == 1
-
-
-def test_a_server_that_is_not_there():
-    with Client(NOWHERE, settings=ONE_TRY) as client:
-        with pytest.raises(Unreachable), client.consumer("orders", "readers"):
-            pass
-        with pytest.raises(Unreachable):
-            next(iter(client.consumer("orders", "readers", patience=0.05)))
-
-
 def test_stop_ends_a_poll_that_waits(client):
     filled(client, "still", 0)
     with client.consumer("still", "readers") as consumer:
@@ -429,74 +316,3 @@ async def test_the_same_for_asyncio(url):
                 await again
             consumer.ack(polled)
         assert await left_of(client, "async-consumer", "others") == 0
-
-
-@pytest.mark.parametrize("mode", ["shared", "assigned"])
-def test_a_server_that_is_killed_in_the_middle_costs_nothing_that_was_confirmed(tmp_path, mode):
-    count, confirmed, seen = 1500, set(), Counter()
-    with restartable(tmp_path / "data") as server, Client(server.url, settings=PATIENT) as client:
-        filled(client, "orders", count)
-        restarts = {700: threading.Thread(target=server.restart)}
-        lost = []
-        with client.consumer(
-            "orders", "readers", mode=mode, max_poll=90, on_error=lost.append
-        ) as one:
-            held = one.poll(20, wait=60)
-            server.restart()
-            held = [*held, *until(lambda: one.poll(20, wait=60))]
-            one.ack(held)
-            one.flush()
-            assert lost == [], "after a restart what we hold is still ours"
-            seen.update(values(held))
-            confirmed |= set(seen)
-            unconfirmed = set()
-            for message in one.stream(idle=60):
-                number = int(message.value)
-                assert number not in confirmed, "what was confirmed came again"
-                seen[number] += 1
-                message.ack()
-                unconfirmed.add(number)
-                if len(seen) % 50 == 0:
-                    one.flush()
-                    confirmed |= unconfirmed
-                    unconfirmed.clear()
-                if (thread := restarts.pop(len(seen), None)) is not None:
-                    thread.start()
-                    last = thread
-                if len(seen) == count and not unconfirmed:
-                    break
-            last.join()
-        assert set(seen) == set(range(count))
-        assert left(client, "orders") == 0
-        assert not restarts
-
-
-def test_a_member_that_is_killed_is_missed_and_its_work_goes_on(client, url):
-    filled(client, "killed", 60, partitions=4)
-    program = f"""
-from penstock.client import Client
-with Client({url!r}) as client:
-    options = dict(mode="assigned", session_timeout=6, heartbeat_interval=0.2, max_poll=10)
-    with client.consumer("killed", "readers", **options) as consumer:
-        polled = consumer.poll(10, wait=30)
-        consumer.ack(polled[:5])
-        consumer.flush()
-        print("ready", flush=True)
-        import time; time.sleep(60)
-"""
-    command = [sys.executable, "-c", program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
-        try:
-            assert victim.stdout.readline() == "ready\n"
-        finally:
-            victim.kill()
-    with client.consumer("killed", "readers", mode="assigned") as consumer:
-        found = []
-        for message in consumer.stream(idle=60):
-            found.append(message)
-            if len(found) == 55:
-                break
-        assert len(consumer.assigned) == 4
-        consumer.ack(found)
-    assert len(values(found)) == len(set(values(found))) == 55
-    assert left(client, "killed") == 0

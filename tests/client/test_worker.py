@@ -106,7 +106,7 @@ def test_a_handler_may_take_longer_than_the_lease(client):
     despite_stalls(story)
 
 
-def test_a_handler_that_is_late_has_failed(client):
+def test_a_handler_that_is_late_has_failed(client, caplog):
     filled(client, "w-late", 1)
     errors, go_on = [], threading.Event()
 
@@ -120,6 +120,7 @@ def test_a_handler_that_is_late_has_failed(client):
     ) as worker:
         until(lambda: lag(client, "w4") == 0)
         go_on.set()
+    assert "w-late/0/0: its handler is past the deadline of 2 s and runs on" in caplog.text
     # A machine that stalls may make the second attempt late as well.
     assert set(errors) == {"the handler took longer than 2 s"}
     assert (worker.done, worker.failed) == (len(errors) + 1, len(errors))

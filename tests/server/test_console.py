@@ -139,6 +139,24 @@ async def test_lag_of_all_groups_is_told_the_furthest_behind_first(tmp_path):
         assert (len(first["lags"]), first["groups"]) == (1, 3)
 
 
+async def test_lags_may_be_as_old_as_the_caller_allows(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await broker.poll(group="g")
+        await broker.call("GET", "/stats/lag")
+        await broker.publish("1", "2")
+
+        async def total(query: str) -> int:
+            return (await broker.call("GET", f"/stats/lag{query}")).json["total"]
+
+        assert await total("?max_age=5s") == 0
+        assert await total("") == 2
+        await broker.publish("3")
+        assert await total("?max_age=5s") == 2
+        broker.clock.advance(5)
+        assert await total("?max_age=5s") == 3
+
+
 async def test_the_last_hour_has_rates_and_lags_and_forgets_what_is_older(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic()

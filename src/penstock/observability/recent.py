@@ -38,8 +38,12 @@ class Recent:
 
     def __init__(self) -> None:
         self.rows: deque[RecentRow] = deque(maxlen=ROWS_MAX)
+        # What an answer with all rows was encoded to, for each kind of caller, until the next row comes.
+        self.encoded: dict[bool, bytes] = {}
         self._counts: dict[str, int] = {}
         self._counted_ns = 0
+        self._lags: Mapping[str, LagFigures] = {}
+        self._lags_ns: int | None = None
 
     def add(
         self,
@@ -57,6 +61,8 @@ class Recent:
             for name, count in counts.items()
         }
         self._counts, self._counted_ns = counts, monotonic_ns
+        self.keep_lags(lags, clock)
+        self.encoded.clear()
         largest = nlargest(GROUPS_MAX, lags, key=lambda name: lags[name].lag)
         self.rows.append(
             RecentRow(
@@ -70,6 +76,15 @@ class Recent:
                 {name: lags[name].lag for name in largest},
             )
         )
+
+    def keep_lags(self, lags: Mapping[str, LagFigures], clock: Clock) -> None:
+        """Keep how far all groups are behind, for callers that do not need it newer."""
+        self._lags, self._lags_ns = lags, clock.monotonic_ns()
+
+    def lags(self, clock: Clock, age_ns: int) -> Mapping[str, LagFigures] | None:
+        """How far all groups were behind when that was last found out; None if it is as long ago as `age_ns`."""
+        is_new = self._lags_ns is not None and clock.monotonic_ns() - self._lags_ns < age_ns
+        return self._lags if is_new else None
 
     def groups(self) -> list[str]:
         """The groups that were furthest behind in this hour, at most `GROUPS_MAX`."""

@@ -172,6 +172,8 @@ class AsyncWorker:
             late_s = time.monotonic() - limit_s
             for message, since_s in [*self._running.values()]:
                 if since_s < late_s and not message.is_answered:
+                    text = "%s: its handler is past the deadline of %g s and runs on; processes=True would end it"
+                    _LOG.warning(text, _place_of(message), limit_s)
                     await self._fail(message, Overdue(limit_s))
 
     def _drop(self, places: Sequence[str]) -> None:

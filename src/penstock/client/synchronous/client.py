@@ -21,19 +21,10 @@ from ...api.delays import (
     GetDelayed,
 )
 from ...api.publish import PublishBatch, PublishEach, PublishValues, Schedule
-from ...api.schemas import (
-    LATEST,
-    DescribeSchema,
-    DescribeVersion,
-    FindSchema,
-    RegisterSchema,
-    SchemaDescription,
-)
 from ...api.units import Duration, Moment, duration_ms, duration_s, priority_of, time_text
-from ...codec.schema_id import KEY_SCHEMA_ID, VALUE_SCHEMA_ID, joined
 from ...contexts import server_and_key
 from ...errors import NotFound, PenstockError, Refused, SequenceCommitted
-from ...model import Message, Priority, Valued
+from ...model import Message, Priority
 from .. import fetch as fetching
 from ..address import Address
 from ..commands import acks_or_none, name_of, start_of
@@ -53,13 +44,7 @@ from ..publish import (
     published_of,
 )
 from ..schema_codec import (
-    VERSION_MAX,
-    Encoded,
-    SchemaClosure,
     SchemaCodec,
-    decode_plain,
-    id_in,
-    new_schema,
 )
 from ..settings import ClientSettings
 from ..stagings import StagingHandle, commit_key, handles_of, refs_of
@@ -67,6 +52,7 @@ from ..worker import WorkerOptions
 from .admin import Admin
 from .connector import Connector
 from .schedules import Schedules
+from .schemas import Schemas
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -76,7 +62,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 
-class Client(Admin, Schedules):
+class Client(Admin, Schedules, Schemas):
     """A client of one server. Safe to share: all requests go over one connection, and bulk reads over another.
 
         with Client("penstock://127.0.0.1:9092") as client:
@@ -337,91 +323,6 @@ class Client(Admin, Schedules):
         if not receipts:
             return []
         return answers.results(self.execute(answers.command()), time.time_ns())
-
-    # Schemas
-
-    def schema(self, subject: str, version: int = LATEST) -> SchemaCodec:
-        """A version of a subject, for a producer's `schema`, or to `encode` values with. NotFound."""
-        number = whole_number("version", version, LATEST, VERSION_MAX)
-        command = DescribeVersion(text("subject", subject), number, serialized=True)
-        return self._schema_codec((self.execute(command)).schema)
-
-    def register_schema(
-        self,
-        subject: str,
-        schema: str,
-        language: str = "AVRO",
-        references: Sequence[tuple[str, str, int]] = (),
-    ) -> SchemaCodec:
-        """The version of a subject that has this schema; one that is not there is registered, which takes the right to.
-
-        A reference is a name, a subject and a version. InvalidSchema, IncompatibleSchema.
-        """
-        new = new_schema(schema, language, references)
-        try:
-            found = self.execute(FindSchema(text("subject", subject), new))
-        except NotFound:
-            found = self.execute(RegisterSchema(subject, new))
-        return self.schema(subject, found.version)
-
-    def schema_of_id(self, schema_id: int) -> SchemaCodec:
-        """A schema by its id, whatever subjects it has. NotFound."""
-        number = whole_number("schema_id", schema_id, 0, VERSION_MAX)
-        known = self._schemas.get(number)
-        if known is not None:
-            return known
-        found = self.execute(DescribeSchema(schema_id=number, serialized=True))
-        return self._schema_codec(found)
-
-    def decode(self, content: bytes | None, *, reader: SchemaCodec | None = None) -> Any:
-        """The value of a key or a value that names its schema, as serialisers write it; other content has to be JSON.
-
-        Refused if it is neither. With a `reader`, Avro is resolved to that schema. Schemas are asked for once.
-        """
-        if content is None:
-            return None
-        schema_id = id_in(instance("a content", content, bytes))
-        if schema_id is None:
-            return decode_plain(content)
-        if reader is not None:
-            instance("reader", reader, SchemaCodec)
-        codec = self._schemas.get(schema_id) or self._schema_named(schema_id)
-        return codec.decode(content, reader)
-
-    def decode_value(self, message: Encoded, *, reader: SchemaCodec | None = None) -> Any:
-        """The value of a message that names its schema, in its value or in a header beside it. As `decode`."""
-        instance("a message", message, Valued)
-        value = message.value
-        content = None if value is None else bytes(joined(value, message.headers, VALUE_SCHEMA_ID))
-        return self.decode(content, reader=reader)
-
-    def decode_key(self, message: Encoded, *, reader: SchemaCodec | None = None) -> Any:
-        """The key of a message that names its schema, in its key or in a header beside it. As `decode`."""
-        instance("a message", message, Valued)
-        key = message.key
-        content = None if key is None else bytes(joined(key, message.headers, KEY_SCHEMA_ID))
-        return self.decode(content, reader=reader)
-
-    def _schema_named(self, schema_id: int | bytes) -> SchemaCodec:
-        if isinstance(schema_id, int):
-            return self.schema_of_id(schema_id)
-        command = DescribeSchema(guid=schema_id.hex(), serialized=True)
-        found = self._schema_codec(self.execute(command))
-        self._schemas[schema_id] = found
-        return found
-
-    def _schema_codec(self, found: SchemaDescription) -> SchemaCodec:
-        known = self._schemas.get(found.schema_id)
-        if known is None:
-            closure = SchemaClosure(found)
-            while (needed := closure.needed()) is not None:
-                command = DescribeVersion(
-                    needed.subject, needed.version, deleted=True, serialized=True
-                )
-                closure.add(needed, (self.execute(command)).schema)
-            known = SchemaCodec(found, closure.in_order())
-            self._schemas[found.schema_id] = known
-        return known
 
     # Producers, consumers and workers
 

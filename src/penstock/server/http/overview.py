@@ -7,13 +7,16 @@ import msgspec
 from ...api.health import LagFigures, SeeLags
 from ...api.json.messages import Int64, Strict
 from ...api.json.paging import page_limit
+from ...api.json.times import Span, span_ms
 from ...api.principals import Action, Role
 from ...api.units import time_text
 from ...broker.authorise import ALLOWED
-from ...observability.recent import STEP_S
+from ...observability.recent import STEP_S, Recent
 from .requests import Request
-from .responses import Answer, json_response
+from .responses import Answer, Response, encode_json, json_response
 from .routing import Route
+
+_MS = 1_000_000
 
 
 class WhoamiOut(msgspec.Struct):
@@ -27,7 +30,10 @@ class WhoamiOut(msgspec.Struct):
 
 
 class LagsQuery(Strict):
+    """`max_age`: figures that are not as old will do. For newer ones the broker looks at every partition."""
+
     limit: Int64 = 100
+    max_age: Span = 0
 
 
 class GroupLagOut(msgspec.Struct):
@@ -74,8 +80,14 @@ async def whoami(request: Request) -> Answer:
 
 
 async def lags(request: Request) -> Answer:
-    limit = page_limit(request.query(LagsQuery).limit)
-    found = await request.execute(SeeLags(prefixes=request.principal.prefixes))
+    asked, prefixes = request.query(LagsQuery), request.principal.prefixes
+    limit, age_ns = page_limit(asked.limit), span_ms("max_age", asked.max_age) * _MS
+    recent_figures, clock = request.app.recent, request.app.driver.clock
+    found = None if prefixes else recent_figures.lags(clock, age_ns)
+    if found is None:
+        found = await request.execute(SeeLags(prefixes=prefixes))
+        if not prefixes:
+            recent_figures.keep_lags(found, clock)
     furthest = nlargest(limit, found, key=lambda name: (found[name].lag, name))
     rows = [_lag_out(name, found[name]) for name in furthest]
     total = sum(one.lag for one in found.values())
@@ -90,23 +102,27 @@ def _lag_out(group: str, figures: LagFigures) -> GroupLagOut:
 
 async def recent(request: Request) -> Answer:
     """The last hour. A key with prefixes sees the process as a whole, as in `/metrics`, and no group by name."""
-    found = request.app.recent
+    found, has_prefixes = request.app.recent, bool(request.principal.prefixes)
+    if has_prefixes not in found.encoded:
+        found.encoded[has_prefixes] = encode_json(_recent_out(found, has_prefixes=has_prefixes))
+    return Response(found.encoded[has_prefixes])
+
+
+def _recent_out(found: Recent, *, has_prefixes: bool) -> RecentOut:
     rows = [*found.rows]
-    groups = [] if request.principal.prefixes else found.groups()
+    groups = [] if has_prefixes else found.groups()
     names = rows[0].rates if rows else {}
-    return json_response(
-        RecentOut(
-            STEP_S,
-            [time_text(row.at_ns) for row in rows],
-            {name: [row.rates[name] for row in rows] for name in names},
-            [row.lag for row in rows],
-            [row.lag_seconds for row in rows],
-            [row.in_flight for row in rows],
-            [row.stored.size_bytes for row in rows],
-            [row.stored.topics for row in rows],
-            [row.disk_free_bytes for row in rows],
-            {name: [row.group_lags.get(name) for row in rows] for name in groups},
-        )
+    return RecentOut(
+        STEP_S,
+        [time_text(row.at_ns) for row in rows],
+        {name: [row.rates[name] for row in rows] for name in names},
+        [row.lag for row in rows],
+        [row.lag_seconds for row in rows],
+        [row.in_flight for row in rows],
+        [row.stored.size_bytes for row in rows],
+        [row.stored.topics for row in rows],
+        [row.disk_free_bytes for row in rows],
+        {name: [row.group_lags.get(name) for row in rows] for name in groups},
     )
 
 

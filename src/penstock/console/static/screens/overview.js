@@ -12,8 +12,8 @@ const GROUPS_SHOWN = 5;
 const LAGS_SHOWN = 10;
 // The broker takes a row of the last hour as often.
 const EVERY_MS = 10_000;
-// To tell the lag the broker looks at every partition.
-const LAGS_EVERY_MS = 30_000;
+// To tell the lag of now the broker looks at every partition, so all consoles are told what it found a moment ago.
+const LAGS_AGE = "5s";
 const perSecond = (number) => `${rate(number)}/s`;
 
 const Card = ({ title, value, note }) => html`<div class="card"><dt>${title}</dt><dd>${value}<small>${note ?? ""}</small></dd></div>`;
@@ -70,7 +70,7 @@ function Behind({ lags }) {
 
 export function Overview() {
   const health = useLive((signal) => get("/readyz", { verbose: "yes" }, signal), [], EVERY_MS);
-  const lags = useLive((signal) => (may("see groups") ? get("/stats/lag", { limit: LAGS_SHOWN }, signal) : null), [], LAGS_EVERY_MS);
+  const lags = useLive((signal) => (may("see groups") ? get("/stats/lag", { limit: LAGS_SHOWN, max_age: LAGS_AGE }, signal) : null), [], EVERY_MS);
   const recent = useLive((signal) => (may("see stats") ? get("/stats/recent", {}, signal) : null), [], EVERY_MS);
   return html`
     <${Heading} title="Overview" lead=${health.data && `Broker ${health.data.broker.node_id}, version ${health.data.broker.version}, up for ${span(health.data.uptime)}.`} />
