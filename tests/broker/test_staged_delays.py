@@ -7,15 +7,15 @@ import pytest
 from penstock.api.commits import StageNamed, StageNamedBatch
 from penstock.api.delays import ListDelayed
 from penstock.api.publish import Delayed
-from penstock.api.transactions import Stage
+from penstock.api.transactions import EndTransaction, Stage
 from penstock.codec import Columns, encode
 from penstock.errors import Refused
 from penstock.model import Message
-from penstock.sim import SimDisk
+from penstock.sim import SimDisk, Tree
 
 from .test_commits import Attempt, commit
 from .test_transactions import Transactional, stored
-from .world import TOPIC, World, pull_the_plug, values
+from .world import TOPIC, World, only_durable, pull_the_plug, values
 
 HOUR_NS = 3600 * 1_000_000_000
 
@@ -107,6 +107,25 @@ def test_what_is_refused_is_not_staged(world) -> None:
         with pytest.raises(Refused):
             world.execute(command)
     assert producer.end().transaction_id.endswith("-0")
+
+
+def test_a_power_cut_that_takes_the_delay_log_alone_takes_no_committed_delay(world) -> None:
+    """The kernel has written what was recorded last, and of the delay log only what was synced."""
+    producer = Transactional(world)
+    put_later(producer, b"later")
+    world.sync()
+    command = EndTransaction(producer.id, producer.epoch, is_commit=True)
+    world.execute(command)
+    world.sync()
+    world.node.pump(world.now())
+    kept, durable = world.disk.tree(), only_durable(world.disk).tree()
+    files = {
+        path: durable.files.get(path, b"") if "/delayed/" in path else data
+        for path, data in kept.files.items()
+    }
+    world.open_on(SimDisk(Tree(files, kept.directories)))
+    world.settle()
+    assert waiting(world) == [b"later"]
 
 
 def test_a_delay_is_scheduled_once_at_every_crash_state(effort) -> None:

@@ -36,7 +36,6 @@ from .violation import Checker, Violation
 if TYPE_CHECKING:
     from .partition_book import PartitionBook
 
-# Messages of each partition whose journeys are compared at once.
 _STATUS = {
     MessageStatus.READY: JourneyStatus.IN_PROGRESS,
     MessageStatus.LEASED: JourneyStatus.IN_PROGRESS,
