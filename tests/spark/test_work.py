@@ -1,10 +1,14 @@
 """Work from queues: one round, one job, one commit. Every message is in the results once, or comes again."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from penstock.cli.exits import Exit, run
+from penstock.cli.root import root
+from penstock.client.pipelines import describe_pipeline
 from penstock.errors import NotFound, Refused
 from penstock.spark import work
 from penstock.spark.work_round import ROUND_COLUMNS
@@ -53,6 +57,24 @@ def test_rounds_are_bounded_by_the_topic_and_say_so_and_every_message_is_done_on
     first = {message.value for _, message in client.read(results) if message.offset < 80}
     assert b"first" in first
     assert work(spark, topic, "g", texts, to=results, url=broker, once=True).messages == 0
+
+
+def test_the_command_works_a_queue_off_and_reports(
+    spark, broker, client, topic, results, monkeypatch, capfd
+):
+    client.publish_many(topic, [b"%d" % one for one in range(5)])
+    # The command's session is that of all tests.
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    sql = "SELECT key, concat('job ', CAST(value AS STRING)) AS value FROM messages"
+    words = ["pipeline", "work", topic, "--group", "g", "--sql", sql, "--to", results]
+    assert run(root, [*words, "--once", "--json", "--server", broker]) == Exit.OK
+    (line,) = capfd.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert (found["messages"], found["outputs"], found["rounds"]) == (5, 5, 1)
+    assert values(client, results) == Counter(f"job {one}" for one in range(5))
+    reported = describe_pipeline(client, f"work.g.{topic}")
+    assert (reported.kind, reported.state, reported.messages) == ("work", "stopped", 5)
+    assert reported.batch_ms > 0
 
 
 def test_messages_that_fail_alone_are_nacked_and_all_others_are_done(

@@ -1,6 +1,6 @@
 """Work from queues, when a process dies in the middle of a round: every message is in the results once.
 
-A driver that is killed with its JVM, and a JVM alone, are in `test_job_kills`.
+The JVM lives on in all of them.
 """
 
 import os
