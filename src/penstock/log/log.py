@@ -161,6 +161,12 @@ class Log:
             self.tap.appended(self, placed, (packed, *body))
         return _appended((base_offset, next_offset, placed.append_time, placed))
 
+    def go_on_behind(self, head: Head) -> None:
+        """Take note of a batch that was written to the active segment as it came, and not by `append`."""
+        self._kept_offset, self._kept = -1, None
+        self.end_offset, self.append_time = Offset(head.next_offset), head.append_time
+        self.bytes_appended += head.length
+
     def must_roll(self, active: Segment, head: Head, now_ns: int) -> bool:
         if active.size == 0:
             return False

@@ -46,5 +46,4 @@ def _append(log: Log, head: Head, body: memoryview) -> None:
     unsynced = min(head.base_offset - log.durable_end, UNSYNCED_MAX)
     placed = head._replace(unsynced=unsynced)
     active.append(placed, pack_head(placed, seed=log.seed), body)
-    log.end_offset, log.append_time = Offset(head.next_offset), head.append_time
-    log.bytes_appended += head.length
+    log.go_on_behind(head)

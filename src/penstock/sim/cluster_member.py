@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .cluster import ClusterWorld
 
 _SYNC_MS_MAX = 10
+_SLOW_SYNC_MS_MAX = 120
 _CONNECT_MS = 60
 _TAKE_BYTES = 1 << 16
 _CALLS = (Call.SYNC, Call.RENAME, Call.APPEND, Call.TRUNCATE, Call.SYNC_DIRECTORY, Call.CREATE)
@@ -199,7 +200,8 @@ class Member:
             self._say(connection, answer)
         if not self._is_sync_planned:
             self._is_sync_planned = True
-            self.later(_SYNC_MS_MAX, self._sync_replica)
+            is_slow = self.world.entropy.randint(0, 1)
+            self.later(_SLOW_SYNC_MS_MAX if is_slow else _SYNC_MS_MAX, self._sync_replica)
 
     def _sync_replica(self) -> None:
         self._is_sync_planned = False

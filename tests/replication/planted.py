@@ -1,0 +1,89 @@
+"""Bugs that a replication is known to have had, planted one at a time."""
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.log import Log
+from penstock.log.reign import FollowingReign
+from penstock.model import Epoch
+from penstock.replication import replica, storage, stream
+from penstock.replication.frames import Durable, LogFacts
+from penstock.replication.leader import Leader
+from penstock.replication.reconcile import end_of_epoch
+from penstock.replication.stream import Stream
+from penstock.sim.cluster_member import Member
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def reply_before_commit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Leader, "committed", property(lambda leader: leader.watermark.sequence))
+
+
+def commit_counts_too_few(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Leader, "has_quorum", property(lambda leader: not leader.fenced_by))
+
+
+def epoch_not_raised(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Log, "begin_epoch", lambda log, epoch: None)
+    patch.setattr(Leader, "next_epoch", lambda leader, epoch: max(epoch, Epoch(257)))
+
+
+def truncation_by_watermark(patch: pytest.MonkeyPatch) -> None:
+    opened = storage.Storage.open
+
+    def cut(self: storage.Storage) -> bool:
+        found = opened(self)
+        record = replica.read_record(self.disk)
+        for path, log in self.logs.items():
+            known = record.committed.get(path, 0) if record is not None else 0
+            self.cut(log, min(max(known, log.first_base), log.end_offset), "above the watermark")
+        self.aside.clear()
+        return found
+
+    patch.setattr(storage.Storage, "open", cut)
+
+
+def one_step_truncation(patch: pytest.MonkeyPatch) -> None:
+    def keep_to(leader: LogFacts, follower: LogFacts) -> int:
+        return min(end_of_epoch(leader, follower.epochs[-1].epoch), follower.end)
+
+    patch.setattr(stream, "keep_to", keep_to)
+
+
+def joins_early(patch: pytest.MonkeyPatch) -> None:
+    def confirmed(self: Stream, frame: Durable) -> None:
+        self.received_bytes = frame.received_bytes
+        self.durable, self.is_in_sync = max(frame.sequence, self.leader.sequence), True
+
+    patch.setattr(Stream, "_confirmed", confirmed)
+
+
+def local_epoch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FollowingReign, "next_epoch", lambda self, epoch: Epoch(epoch + 1))
+    patch.setattr(storage.Storage, "forget_unused_epochs", lambda self, log, leader: None)
+
+
+def poll_before_commit(patch: pytest.MonkeyPatch) -> None:
+    executed = Member.execute
+
+    def execute(self: Member, command, on_committed) -> None:
+        waiting = len(self.waiting)
+        executed(self, command, on_committed)
+        if type(command).__name__ == "Poll" and len(self.waiting) > waiting:
+            self.waiting.pop()[1]()
+
+    patch.setattr(Member, "execute", execute)
+
+
+PLANTED: tuple[Plant, ...] = (
+    reply_before_commit,
+    commit_counts_too_few,
+    epoch_not_raised,
+    truncation_by_watermark,
+    one_step_truncation,
+    joins_early,
+    local_epoch,
+    poll_before_commit,
+)
