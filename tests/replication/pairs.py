@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 class Reply(NamedTuple):
