@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 class Reply(NamedTuple):
@@ -84,6 +84,11 @@ class Node:
     def until_in_sync(self) -> None:
         """This node leads, and the other has everything."""
         self.until(lambda: self.call("GET", "/cluster").json.get("in_sync") == 2, "in sync")
+
+    def until_confirmed(self) -> None:
+        """The other has all that was appended until now, also what no reply has waited for."""
+        wanted = self.call("GET", "/cluster").json["sequence"]
+        self.until(lambda: self.call("GET", "/cluster").json["committed"] >= wanted, "confirmed")
 
     def call(self, method: str, target: str, body: object = None, **headers: str) -> Reply:
         connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=PATIENCE_S)

@@ -214,6 +214,7 @@ def test_certificates_of_another_cluster_are_refused_in_one_line(tmp_path):
 def test_a_leader_that_goes_on_alone_says_so_and_its_standby_leads_only_by_force(tmp_path):
     with pair(tmp_path, cluster__min_isr="1") as (first, second):
         assert first.call("POST", "/topics", TOPIC).status == 201
+        first.until_confirmed()
         second.kill()
         first.until(lambda: first.call("GET", "/cluster").json["in_sync"] == 1, "alone")
         assert publish(first, "a").json["results"][0]["copies"] == 1

@@ -50,11 +50,10 @@ from .link import (
     Report,
     dial,
 )
+from .operating import ANSWER_S, OPERATOR, operate
 from .peer_tls import peer_contexts, require_node
 
 _ASK_AGAIN_S = 0.5
-_SWITCH_S = 30.0
-OPERATOR = "operator"
 
 
 class Role(Enum):
@@ -494,10 +493,10 @@ class Membership:
     async def _ask_to_hand_over(self, address: str) -> None:
         """The leader stops, waits until this node has everything, and says so in the stream."""
         await operate(self.settings, address, Operation("hand-over"), as_node=self.node)
-        deadline = time.monotonic() + _SWITCH_S
+        deadline = time.monotonic() + ANSWER_S
         while self.role is not Role.LEADING:
             if time.monotonic() > deadline:
-                raise Unavailable(f"the leader at {address} has not handed over in {_SWITCH_S:g} s")
+                raise Unavailable(f"the leader at {address} has not handed over in {ANSWER_S:g} s")
             self.changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.1):
@@ -522,31 +521,3 @@ class Membership:
                 f"goes on alone (min_isr {facts.copies}); --force leads all the same, and what is missing is lost"
             )
         self.lead(next_ballot(highest, self.node))
-
-
-async def operate(
-    settings: Settings, address: str, operation: Operation, *, as_node: int | None = None
-) -> dict[str, object]:
-    """Ask something of the node that listens at an address, with the certificate of these settings.
-
-    Unreachable, Forbidden, Refused: as the node says.
-    """
-    contexts = peer_contexts(settings.cluster)
-    link = await dial(address, contexts[1] if contexts else None)
-    try:
-        node = settings.broker.node_id if as_node is None else as_node
-        await link.send(Introduction(settings.cluster.name, "", node, 0, OPERATOR, "operate"))
-        async with asyncio.timeout(FIRST_FRAME_S):
-            told: Introduction = await link.expect(Introduction)
-        if settings.cluster.is_tls:
-            require_node(link.certificate, told.node, settings.cluster.name)
-        link.introduced()
-        await link.send(operation)
-        async with asyncio.timeout(_SWITCH_S + FIRST_FRAME_S):
-            report: Report = await link.expect(Report)
-    except TimeoutError:
-        raise Unreachable(address, "no answer") from None
-    finally:
-        link.close()
-    found: dict[str, object] = msgspec.json.decode(report.content)
-    return found
