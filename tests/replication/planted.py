@@ -7,10 +7,9 @@ import pytest
 from penstock.log import Log
 from penstock.log.reign import FollowingReign
 from penstock.model import Epoch
-from penstock.replication import replica, storage, stream
-from penstock.replication.frames import Durable, LogFacts
+from penstock.replication import replica, storage
+from penstock.replication.frames import Durable
 from penstock.replication.leader import Leader
-from penstock.replication.reconcile import end_of_epoch
 from penstock.replication.stream import Stream
 from penstock.sim.cluster_member import Member
 
@@ -45,13 +44,6 @@ def truncation_by_watermark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(storage.Storage, "open", cut)
 
 
-def one_step_truncation(patch: pytest.MonkeyPatch) -> None:
-    def keep_to(leader: LogFacts, follower: LogFacts) -> int:
-        return min(end_of_epoch(leader, follower.epochs[-1].epoch), follower.end)
-
-    patch.setattr(stream, "keep_to", keep_to)
-
-
 def joins_early(patch: pytest.MonkeyPatch) -> None:
     def confirmed(self: Stream, frame: Durable) -> None:
         self.received_bytes = frame.received_bytes
@@ -82,7 +74,6 @@ PLANTED: tuple[Plant, ...] = (
     commit_counts_too_few,
     epoch_not_raised,
     truncation_by_watermark,
-    one_step_truncation,
     joins_early,
     local_epoch,
     poll_before_commit,

@@ -193,3 +193,11 @@ def test_batch_torn_by_a_power_cut_of_the_follower_is_no_damage() -> None:
     left = Storage(SimDisk(Tree({**tree.files, path: torn}, tree.directories)))
     assert left.open()
     assert left.logs[PATH].end_offset == 0
+
+
+def test_histories_part_where_the_last_common_epoch_ends() -> None:
+    """Failed over twice: where the leader's later epoch begins says nothing of an epoch that it never had."""
+    leader = LogFacts(PATH, LOG_ID, 0, 60, (EpochAt(257, 0), EpochAt(770, 50)))
+    follower = LogFacts(PATH, LOG_ID, 0, 55, (EpochAt(257, 0), EpochAt(514, 40)))
+    assert keep_to(leader, follower) == 40
+    assert keep_to(follower, leader) == 40
