@@ -334,7 +334,7 @@ class Lake(LakeReader):
                 # First, so that a reader of the directory never sees a row twice.
                 self._put_aside(manifest.replaced)
             for one in manifest.files:
-                self._move(one, self.store.root)
+                self._move(one)
             self._sync(one.path for one in manifest.files)
         if self._publish_more is not None:
             self._publish_more(self, manifest)
@@ -351,7 +351,9 @@ class Lake(LakeReader):
         for folder in sorted(found, key=lambda one: -len(one.parts)):
             sync_folder(folder)
 
-    def _move(self, file: LakeFile, root: Path) -> None:
+    def _move(self, file: LakeFile) -> None:
+        assert isinstance(self.store, DirectoryStore), "a bucket has no renames"
+        root = self.store.root
         final = root / file.path
         if not final.exists() and file.path in self.now.files:
             final.parent.mkdir(parents=True, exist_ok=True)
