@@ -8,6 +8,8 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
+from penstock.client import Client
+from tests.client.servers import until
 from tests.kafka.brokers import KafkaAddress
 from tests.kafka.librdkafka import PATIENCE_S, consumer, make_topic, produce, producer, received
 from tests.stalls import despite_stalls
@@ -114,3 +116,32 @@ def test_a_batch_of_delayed_records_only_holds_up_no_consumer(
     (found,) = received(reader, 1)
     reader.close()
     assert (found.offset(), found.value()) == (2, b"now")
+
+
+def test_headers_of_a_dead_letter_tell_why_it_died(
+    broker: KafkaAddress, admin: AdminClient
+) -> None:
+    make_topic(admin, "failing")
+    client = producer(broker)
+    produce(client, "failing", [b"bad"], headers=[("a", b"1")])
+    with Client(f"penstock://{broker}") as ours:
+        (message,) = ours.poll("failing", "workers")
+        ours.reject(message, "no such customer")
+        until(lambda: len(ours.dead_letters("failing")) == 1)
+    reader = consumer(broker, "undertakers")
+    reader.subscribe(["failing.dlq"])
+    (dead,) = received(reader, 1)
+    reader.close()
+    told = dict(dead.headers() or ())
+    assert (dead.value(), told["a"]) == (b"bad", b"1")
+    assert told["penstock-dlq-original-topic"] == b"failing"
+    assert told["penstock-dlq-original-offset"] == b"0"
+    assert told["penstock-dlq-reason"] == b"REJECTED"
+    assert told["penstock-dlq-last-error"] == b"no such customer"
+    assert int(told["penstock-dlq-timestamp"]) >= int(told["penstock-dlq-original-timestamp"])
+    assert not [name for name in told if name.startswith("__")]
+    # Sent again as it was read, it is a message like any other.
+    produce(client, "failing", [dead.value() or b""], headers=dead.headers())
+    with Client(f"penstock://{broker}") as ours:
+        (again,) = ours.poll("failing", "workers")
+        assert (again.value, again.headers) == (b"bad", (("a", b"1"),))

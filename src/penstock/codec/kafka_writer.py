@@ -1,6 +1,7 @@
 """Columns as a record batch of Kafka, for its consumers: without compression."""
 
 import struct
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -39,12 +40,20 @@ _SMALL = [_written(number) for number in range(1 << 13)]
 _SMALL_MAX = len(_SMALL)
 
 
-def kafka_batch_of(head: Head, body: Body) -> bytes:
-    """A stored batch as Kafka's clients read it, without compression; gaps that compaction left stay gaps."""
+def kafka_batch_of(
+    head: Head, body: Body, told_headers: Callable[[Headers], Headers] | None = None
+) -> bytes:
+    """A stored batch as Kafka's clients read it, without compression; gaps that compaction left stay gaps.
+
+    `told_headers` says which headers of a message a client gets; without it all of them.
+    """
     base_ms = head.base_timestamp // _MS
     records = _even_records(head, body, base_ms)
     if records is None:
-        records = _records(head, message_columns(body, head), base_ms)
+        columns = message_columns(body, head)
+        if told_headers is not None:
+            columns = columns._replace(headers=[*map(told_headers, columns.headers)])
+        records = _records(head, columns, base_ms)
     return _sealed(head, body.count, base_ms, records)
 
 

@@ -11,6 +11,8 @@ from ...errors import Refused
 from ...model import Headers, Priority
 
 PREFIX = "penstock-"
+# Headers of a dead letter that a client has read (`server/kafka/dead_letters.py`). Who sends it again may leave them.
+DEAD_LETTER_PREFIX = PREFIX + "dlq-"
 _PREFIX_BYTES = PREFIX.encode()
 PRIORITY, TTL = PREFIX + "priority", PREFIX + "ttl"
 DELAY, IDEMPOTENCY_KEY = PREFIX + "delay", PREFIX + "idempotency-key"
@@ -29,7 +31,7 @@ def with_queue_headers(columns: Columns, now_ns: int) -> Columns:
     """
     headers = columns.headers or ()
     for name in {name for pairs in headers for name, _ in pairs if name.startswith(PREFIX)}:
-        if name not in _KNOWN:
+        if name not in _KNOWN and not name.startswith(DEAD_LETTER_PREFIX):
             raise Refused(f"the header {name[:60]} means nothing; known: {', '.join(_KNOWN)}")
     left: list[Headers] = [
         [(name, value) for name, value in pairs if not name.startswith(PREFIX)] for pairs in headers

@@ -8,6 +8,7 @@ from ...codec.head import BODY_BYTES_MAX
 from ...codec.kafka_writer import kafka_batch_of
 from ...codec.verbatim import as_fetched
 from ...model import Buffer
+from .dead_letters import told_headers
 
 # Together with the requests under way, well below what a small machine has; a topic's consumers are mostly close.
 _BYTES_MAX = 32 << 20
@@ -22,7 +23,9 @@ class ConvertedBatches:
         self._bytes_max, self._size = bytes_max, 0
         self._kept: OrderedDict[Key, bytes] = OrderedDict()
 
-    def convert(self, head: Head, batch: memoryview, seed: int) -> tuple[Buffer, ...]:
+    def convert(
+        self, head: Head, batch: memoryview, seed: int, *, is_dead_letters: bool = False
+    ) -> tuple[Buffer, ...]:
         """Returns a checked batch as a record batch of Kafka, in pieces. What is stored as it came is not copied."""
         if head.is_verbatim:
             return as_fetched(batch, head)
@@ -31,7 +34,8 @@ class ConvertedBatches:
         if found is not None:
             self._kept.move_to_end(key)
             return (found,)
-        found = kafka_batch_of(head, open_body(batch, head, size_max=BODY_BYTES_MAX))
+        told = told_headers if is_dead_letters else None
+        found = kafka_batch_of(head, open_body(batch, head, size_max=BODY_BYTES_MAX), told)
         self._kept[key] = found
         self._size += len(found)
         while self._size > self._bytes_max and len(self._kept) > 1:

@@ -12,6 +12,7 @@ from ...api.start import Start
 from ...codec import batches_in
 from ...errors import OffsetOutOfRange, PenstockError, TooManyRequests
 from ...model import Buffer
+from .dead_letters import holds_dead_letters
 from .errors import Code, code_of
 from .session import KafkaSession
 from .wire import Values
@@ -130,15 +131,15 @@ async def _part(session: KafkaSession, wanted: Wanted, room: int) -> Part:
         answer = {"partition_index": partition, "error_code": code_of(error), "high_watermark": -1}
         return Part(wanted, answer | {"records": []}, 0, True)
     bounds = LogBounds(reply.start_offset, reply.end_offset, -1)
-    return _found(wanted, bounds, _converted(session, reply))
+    return _found(wanted, bounds, _converted(session, reply, topic))
 
 
-def _converted(session: KafkaSession, reply: FetchReply) -> list[Buffer]:
-    converted = session.converted
+def _converted(session: KafkaSession, reply: FetchReply, topic: str) -> list[Buffer]:
+    converted, is_dead_letters = session.converted, holds_dead_letters(topic)
     return [
         piece
         for head, batch in batches_in(reply.data, seed=reply.seed, is_verified=True)
-        for piece in converted.convert(head, batch, reply.seed)
+        for piece in converted.convert(head, batch, reply.seed, is_dead_letters=is_dead_letters)
     ]
 
 

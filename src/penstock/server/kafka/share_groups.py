@@ -16,8 +16,9 @@ from ...broker.authorise import authorise_member
 from ...broker.groups import check_group
 from ...codec.kafka_writer import kafka_batch_of_rows
 from ...errors import NotFound, PenstockError, UnknownMember
-from ...model import MessageColumns, TopicPartition
+from ...model import Headers, MessageColumns, TopicPartition
 from .consumer_groups import member_name, partitions_by_topic
+from .dead_letters import provenance_headers
 from .errors import Code, code_of, group_code_of
 from .members import Partition, ShareSession
 from .metadata import topic_uuid
@@ -269,7 +270,7 @@ def _columns(found: Sequence[Received]) -> MessageColumns:
     return MessageColumns(
         [one.value for one in found],
         [one.key for one in found],
-        [one.headers for one in found],
+        [_headers(one) for one in found],
         [one.priority for one in found],
         [one.timestamp for one in found],
         nothing,
@@ -277,6 +278,11 @@ def _columns(found: Sequence[Received]) -> MessageColumns:
         nothing,
         [one.offset for one in found],
     )
+
+
+def _headers(one: Received) -> Headers:
+    died = one.dead_letter
+    return one.headers if died is None else (*one.headers, *provenance_headers(died))
 
 
 def _ranges(found: Sequence[Received]) -> list[Values]:
