@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..api.principals import LOCAL
 from ..api.transactions import InitProducer
 from ..errors import (
     NoSpace,
@@ -26,6 +27,7 @@ from ..transactions.records import (
     TransactionGrown,
 )
 from ..transactions.stagings import Staged, TransactionKey
+from .authorise import authorise_owner
 from .partition import Now, Partition
 from .partition.partitioner import partition_of
 from .partition.staging import drop, is_kept
@@ -68,12 +70,23 @@ class Transactions:
     def coordinator(self, producer_id: int) -> Coordinator:
         return self.home(producer_id).machine.coordinator
 
+    def owned(self, producer_id: int) -> Coordinator:
+        """The coordinator of a producer that the command's principal may speak for. NotFound, Forbidden."""
+        coordinator = self.coordinator(producer_id)
+        self._authorise(coordinator.find(producer_id))
+        return coordinator
+
+    def _authorise(self, producer: Producer) -> None:
+        principal = self._node.principal
+        if principal is not LOCAL:
+            authorise_owner(principal, producer.owner, "producer", producer.name)
+
     # What commands have recorded.
 
     def init(self, command: InitProducer, now: Now) -> Producer:
         """A new session of the producer of this name. Its open transaction is aborted.
 
-        ProducerFenced: the session that is to be followed is not the present one.
+        Forbidden: another key has the name. ProducerFenced: the session that is to be followed is not the present one.
         """
         name, keeps_epoch = command.name, command.keeps_epoch
         topic = self._node.internal_topic(TOPIC, PARTITIONS, now)
@@ -82,6 +95,8 @@ class Transactions:
         home = topic.partitions[number]
         coordinator = home.machine.coordinator
         known = coordinator.by_name.get(name)
+        if known is not None:
+            self._authorise(known)
         former = command.former
         if former is not None and (known is None or former != (known.producer_id, known.epoch)):
             current = -1 if known is None else known.epoch
@@ -94,8 +109,14 @@ class Transactions:
         new_id = self._node.entropy.getrandbits(_ID_BITS) * count + number
         while new_id in coordinator.producers:
             new_id += count
+        principal = self._node.principal
         record = coordinator.initialised(
-            name, command.timeout_ms, new_id=new_id, at_ns=now.wall_ns, keeps_epoch=keeps_epoch
+            name,
+            command.timeout_ms,
+            new_id=new_id,
+            at_ns=now.wall_ns,
+            owner="" if principal is LOCAL else principal.name,
+            keeps_epoch=keeps_epoch,
         )
         home.record((record,), now)
         return coordinator.by_name[name]

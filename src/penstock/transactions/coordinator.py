@@ -65,6 +65,8 @@ class Producer:
     # Its own commits and aborts leave the epoch as it is: Kafka's clients before KIP-890 know of no other. What ends
     # its transaction from outside still raises it.
     keeps_epoch: bool = False
+    # The key that made it; empty: it is every key's.
+    owner: str = ""
     # When the transaction began, and when it is aborted; on the clock that measures waiting, afresh after a restart.
     began_ns: int = 0
     deadline_ns: float = _NEVER_NS
@@ -119,15 +121,26 @@ class Coordinator:
         return [*self._open.values()]
 
     def initialised(
-        self, name: str, timeout_ms: int, *, new_id: int, at_ns: int, keeps_epoch: bool = False
+        self,
+        name: str,
+        timeout_ms: int,
+        *,
+        new_id: int,
+        at_ns: int,
+        owner: str,
+        keeps_epoch: bool = False,
     ) -> ProducerInitialised:
-        """A new session of the producer of this name, after `aborted` for its open transaction."""
+        """A new session of the producer of this name, after `aborted` for its open transaction.
+
+        `owner` has it from now on, if no key had it before.
+        """
         known = self.by_name.get(name)
         if known is None or is_used_up(known, keeps_epoch=keeps_epoch):
             identity = (new_id, name, 0)
         else:
             identity = (known.producer_id, name, known.epoch + 1)
-        return ProducerInitialised(0, *identity, timeout_ms, at_ns, keeps_epoch)
+        owner = owner if known is None else known.owner or owner
+        return ProducerInitialised(0, *identity, timeout_ms, at_ns, keeps_epoch, owner)
 
     def grown(
         self, producer: Producer, participants: tuple[Participant, ...], at_ns: int
@@ -231,6 +244,7 @@ class Coordinator:
             self._add(known)
         known.epoch, known.timeout_ms = record.epoch, record.timeout_ms
         known.at_ns, known.keeps_epoch = record.at_ns, record.keeps_epoch
+        known.owner = record.owner
         known.step(Step.INIT)
         if known.state is TransactionState.EMPTY:
             known.places, known.transaction_epoch, known.reason = (), -1, ""
@@ -300,6 +314,7 @@ class Coordinator:
             record.places,
             record.reason,
             record.keeps_epoch,
+            record.owner,
         )
         self._add(producer)
         self._letters.update(dict.fromkeys(producer.letters, producer))
@@ -323,6 +338,7 @@ class Coordinator:
                 one.places,
                 one.reason,
                 one.keeps_epoch,
+                one.owner,
             )
 
 

@@ -26,6 +26,8 @@ class ProducerInitialised(_Record, frozen=True, tag=96):
     at_ns: int
     # Its own commits and aborts leave the epoch as it is.
     keeps_epoch: bool = False
+    # The key that made the producer; empty: it was made without keys, or before this was kept.
+    owner: str = ""
 
 
 class TransactionGrown(_Record, frozen=True, tag=97):
@@ -82,6 +84,7 @@ class CoordinatedProducer(_Record, frozen=True, tag=101):
     places: tuple[Place, ...]
     reason: str
     keeps_epoch: bool = False
+    owner: str = ""
 
 
 class StagingsEnded(_Record, frozen=True, tag=102):
