@@ -28,6 +28,8 @@ class ProducerInitialised(_Record, frozen=True, tag=96):
     keeps_epoch: bool = False
     # The key that made the producer; empty: it was made without keys, or before this was kept.
     owner: str = ""
+    # The session that asked to be followed by this one, if one did: its id and epoch.
+    former: tuple[int, int] | None = None
 
 
 class TransactionGrown(_Record, frozen=True, tag=97):
@@ -85,6 +87,7 @@ class CoordinatedProducer(_Record, frozen=True, tag=101):
     reason: str
     keeps_epoch: bool = False
     owner: str = ""
+    former: tuple[int, int] | None = None
 
 
 class StagingsEnded(_Record, frozen=True, tag=102):
