@@ -9,6 +9,7 @@ from penstock.api.groups import CloseGroup, Commit, PartitionOffset
 from penstock.api.journeys import (
     DescribeJourney,
     DescribeJourneys,
+    EventType,
     FindTrace,
     Journey,
     JourneyStatus,
@@ -20,6 +21,8 @@ from penstock.api.start import EARLIEST
 from penstock.errors import NotFound, OffsetOutOfRange, Refused, TraceNotFound
 from penstock.model import Message, Priority
 
+from .test_commit_answers import Task
+from .test_commits import commit
 from .test_transaction_answers import Consumer
 from .test_transactions import Transactional
 from .world import GROUP, HOUR_MS, MS, TOPIC, World
@@ -479,3 +482,51 @@ def test_an_answer_inside_of_a_transaction_is_told_when_it_is_given_and_when_it_
     assert claimed.attributes == {"transaction_id": f"{consumer.id}-1", "answer": "ack"}
     assert (claimed.consumer, found.spans[-1].consumer) == ("m", "m")
     assert told(journey(world, 1), GROUP)[-1] == "consume.nacked"
+
+
+def test_the_abort_of_an_answer_is_told(stop):
+    world = World()
+    world.topic()
+    world.group()
+    world.publish(b"a", b"b")
+    consumer = Consumer(world)
+    first, second = world.poll(member="m")
+    consumer.ack(first)
+    stop(world)
+    consumer.end(is_commit=False)
+    world.ack(first, second)
+    stop(world)
+    found = journey(world)
+    assert told(found, GROUP) == [
+        "consume.fetched",
+        "transaction.claimed",
+        "transaction.aborted",
+        "consume.acked",
+    ]
+    assert found.spans[-2].attributes == {"transaction_id": f"{consumer.id}-1"}
+    assert told(journey(world, 1), GROUP) == ["consume.fetched", "consume.acked"]
+
+
+def test_what_a_named_commit_published_and_answered_says_so(stop):
+    world = World()
+    world.topic()
+    world.group()
+    world.publish(b"in")
+    (taken,) = world.poll(member="m")
+    loser, winner = Task(world, 7), Task(world, 7)
+    for one in (loser, winner):
+        one.ack(taken)
+        one.stage(b"out")
+    stop(world)
+    commit(world, 7, winner)
+    stop(world)
+    made = journey(world, 1)
+    assert told(made) == ["publish.received", "publish.persisted", "transaction.committed"]
+    assert made.spans[-1].attributes == {"commit": "sink", "sequence": 7}
+    found = journey(world)
+    claimed = [one.attributes for one in found.spans if one.event_type is EventType.CLAIMED]
+    assert claimed == [{"staging": one.id, "answer": "ack"} for one in (loser, winner)]
+    # The answer of the other attempt does not count.
+    assert told(found, GROUP)[-2:] == ["consume.acked", "transaction.aborted"]
+    assert found.spans[-1].attributes == {"staging": loser.id}
+    assert found.status is JourneyStatus.COMPLETED

@@ -40,6 +40,8 @@ from penstock.errors import UnsupportedFormat
 from penstock.log.records import RecordFormat
 from penstock.schedules import ScheduleRecord
 from penstock.transactions import NamedCommitRecord, TransactionRecord
+from penstock.transactions.commit_records import NamedStagingsEnded
+from penstock.transactions.records import ProducerInitialised
 
 from .world import WALL_NS
 
@@ -162,7 +164,7 @@ def test_records_of_answers_in_transactions_are_written_as_ever() -> None:
     some: list[PartitionRecord] = [
         kinds.Claimed(1, 614, 3, kinds.ClaimKind.NACK, 7, (5, 2), "no", 100),
         kinds.CommitClaimed(1, 614, 3, 20, "member", None),
-        kinds.ClaimsEnded(1, 614, 3, True),
+        kinds.ClaimsEnded(1, 614, 3, False, (5, 2)),
         kinds.Disowned(1, "member"),
         kinds.ClaimImage(
             1, 614, 3, kinds.ClaimKind.ACK, 7, "member", 9, 30_000, (5, 2), "", -1, False
@@ -171,10 +173,23 @@ def test_records_of_answers_in_transactions_are_written_as_ever() -> None:
     assert [msgspec.msgpack.decode(FORMAT.encode(one)) for one in some] == [
         [16, 1, 614, 3, 1, 7, [5, 2], "no", 100],
         [17, 1, 614, 3, 20, "member", None],
-        [18, 1, 614, 3, True],
+        [18, 1, 614, 3, False, [5, 2]],
         [19, 1, "member"],
         [26, 1, 614, 3, 0, 7, "member", 9, 30_000, [5, 2], "", -1, False],
     ]
+
+
+def test_records_of_transactions_are_read_without_fields_that_came_later() -> None:
+    former = {
+        kinds.ClaimsEnded(1, 614, 3, False): [18, 1, 614, 3, False],
+        ProducerInitialised(0, 614, "p", 1, 60_000, WALL_NS, True): [
+            *(96, 0, 614, "p", 1, 60_000, WALL_NS, True)
+        ],
+        NamedStagingsEnded(0, 5, 7, (8,), (), ((0, 2),)): [118, 0, 5, 7, [8], [], [[0, 2]]],
+    }
+    for record, fields in former.items():
+        read = msgspec.msgpack.decode(msgspec.msgpack.encode(fields), type=PartitionRecord)
+        assert read == record
 
 
 @pytest.mark.parametrize("kind", LAST_FIELDS, ids=lambda kind: kind.__name__)

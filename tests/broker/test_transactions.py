@@ -344,11 +344,55 @@ def test_a_session_that_follows_another_is_refused_unless_that_is_the_present_on
     former = ProducerSession(producer.id, producer.epoch)
     again = world.execute(InitProducer("p", former=former, keeps_epoch=True))
     assert again == (producer.id, 1)
-    for wrong in (former, ProducerSession(7, 0)):
-        with pytest.raises(ProducerFenced):
-            world.execute(InitProducer("p", former=wrong, keeps_epoch=True))
+    with pytest.raises(ProducerFenced):
+        world.execute(InitProducer("p", former=ProducerSession(7, 0), keeps_epoch=True))
     with pytest.raises(ProducerFenced):
         world.execute(InitProducer("unknown", former=former))
+
+
+@pytest.mark.parametrize("keeps_epoch", [True, False])
+@pytest.mark.parametrize("stop", [None, World.restart, World.kill])
+def test_a_session_that_asks_once_more_to_be_followed_gets_the_same_answer(
+    world, stop, keeps_epoch
+) -> None:
+    producer = Transactional(world, keeps_epoch=keeps_epoch)
+    # The end of this one raises the epoch, and so does the new session.
+    producer.stage(b"gone", partition=0)
+    old = ProducerSession(producer.id, producer.epoch)
+    follow = InitProducer("p", former=old, keeps_epoch=keeps_epoch)
+    present = world.execute(follow)
+    assert present == (producer.id, 2)
+    if stop is not None:
+        stop(world)
+    world.settle()
+    assert world.execute(follow) == present
+    # Delivered late, it ends nothing of what the client has begun since.
+    producer.epoch = present.epoch
+    producer.stage(b"kept", partition=0)
+    assert world.execute(follow) == present
+    producer.end()
+    assert stored(world)[0] == [b"kept"]
+    latest = world.execute(
+        InitProducer("p", former=(producer.id, producer.epoch), keeps_epoch=keeps_epoch)
+    )
+    assert latest == (producer.id, producer.epoch + 1)
+    with pytest.raises(ProducerFenced):
+        world.execute(follow)
+
+
+@pytest.mark.parametrize("stop", [None, World.restart, World.kill])
+def test_a_zombie_does_not_share_the_session_that_took_its_place(world, stop) -> None:
+    producer = Transactional(world, keeps_epoch=True)
+    zombie = ProducerSession(producer.id, producer.epoch)
+    assert producer.init() == (producer.id, 1)
+    if stop is not None:
+        stop(world)
+    # Its epoch is the one before the present one, but that did not follow it.
+    with pytest.raises(ProducerFenced):
+        world.execute(InitProducer("p", former=zombie, keeps_epoch=True))
+    producer.stage(b"a", partition=0)
+    producer.end()
+    assert stored(world)[0] == [b"a"]
 
 
 def test_a_record_batch_is_staged_only_where_its_transaction_is_open(world) -> None:

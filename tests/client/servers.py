@@ -1,11 +1,13 @@
 """Servers that come and go."""
 
+import json
 import re
 import subprocess
 import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 # A port below those that the system gives to servers: none of ours listens there.
 NOWHERE = "penstock://127.0.0.1:1"
@@ -46,22 +48,58 @@ class Server:
             self.kill()
 
     def start(self):
-        command = [sys.executable, "-m", "penstock", "serve", "--data-dir", str(self.data)]
+        place = ["serve", "--data-dir", str(self.data)]
         words = ["--port", "0", "--binary-port", str(self.port), *self.words]
         output = self.data.with_name("output.txt")
-        with output.open("wb") as stream:
-            self.process = subprocess.Popen([*command, *words], stderr=stream)
+        output.unlink(missing_ok=True)
+        output.touch()
+        self._launch([*place, *words], output)
         listens = re.compile(r"listens on http://\S+ and penstock://\S+:(\d+)\b.*\n")
         self.port = int(until(lambda: listens.search(output.read_text()))[1])
+
+    def _launch(self, words, output):
+        with output.open("wb") as stream:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "penstock", *words], stderr=stream
+            )
 
     def kill(self):
         self.process.kill()
         self.process.wait()
 
 
+class ForkedServer(Server):
+    """A broker for many lives: each is the fork of a process that has loaded the modules of a broker."""
+
+    def __init__(self, data, *words):
+        super().__init__(data, *words)
+        self._launcher = subprocess.Popen(
+            [sys.executable, "-m", "tests.client.broker_launcher"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+
+    def _launch(self, words, output):
+        self._ask([words, str(output)])
+
+    def kill(self):
+        self._ask(None)
+
+    def end(self):
+        super().end()
+        self._launcher.communicate()
+
+    def _ask(self, what):
+        self._launcher.stdin.write(json.dumps(what) + "\n")
+        self._launcher.stdin.flush()
+        assert self._launcher.stdout.readline() == "done\n"
+
+
 @contextmanager
-def restartable(data, *words):
-    server = Server(data, *words)
+def restartable(data, *words, kind=Server):
+    server = kind(data, *words)
     server.start()
     try:
         yield server

@@ -19,6 +19,9 @@ def main(port: str, source: str, target: str, partitions: str) -> None:
         "log_level": 0,
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 200,
+        # By default librdkafka forgets a broker that is away, but not that it was the coordinator of the group, and
+        # waits for that one in send_offsets_to_transaction without an end (confluentinc/librdkafka issue 5511).
+        "metadata.recovery.strategy": "none",
     }
     producer = Producer({**settings, "transactional.id": "confluent", "linger.ms": 0})
     again(lambda: producer.init_transactions(PATIENCE_S))

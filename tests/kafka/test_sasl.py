@@ -214,6 +214,16 @@ def test_rights_are_those_of_the_key(secured: Secured, tmp_path: Path) -> None:
     client.flush(PATIENCE_S)
     assert told["mine.a"] is None
     assert told["other"].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    # The name of a transactional producer is its key's.
+    for one in (secured, limited):
+        named = {**rdkafka(one, "PLAIN"), "transactional.id": "billing"}
+        if one is secured:
+            Producer(named).init_transactions(PATIENCE_S)
+            continue
+        with pytest.raises(KafkaException) as foreign:
+            Producer(named).init_transactions(PATIENCE_S)
+        code = foreign.value.args[0].code()
+        assert code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     limited_admin = AdminClient(rdkafka(limited, "PLAIN"))
     assert list(limited_admin.list_topics(timeout=PATIENCE_S).topics) == ["mine.a"]
     with pytest.raises(KafkaException) as refused:

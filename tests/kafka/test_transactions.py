@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from penstock.server.kafka.schema import REQUESTS
 from penstock.server.kafka.wire import decode_response, encode_request
 from tests.kafka.brokers import KafkaAddress
 from tests.kafka.librdkafka import PATIENCE_S, consumer, make_topic, producer, received
@@ -192,8 +193,9 @@ class RawConnection:
     def call(self, key: int, version: int, /, **values: object) -> dict[str, Any]:
         self._socket.sendall(frame(key, version, b"".join(encode_request(key, version, values))))
         (size,) = struct.unpack(">i", self._read(4))
-        # The correlation, and of these versions no tags.
-        return decode_response(key, version, self._read(size)[4:])
+        # The correlation, and of flexible versions no tags.
+        head = 5 if version >= REQUESTS[key].flexible else 4
+        return decode_response(key, version, self._read(size)[head:])
 
     def _read(self, count: int) -> bytes:
         found = b""
@@ -236,3 +238,31 @@ def test_an_end_that_comes_late_on_an_older_connection_is_refused(
     assert newer.call(26, 2, **unknown)["error_code"] == KafkaError.INVALID_PRODUCER_ID_MAPPING
     older.close()
     newer.close()
+
+
+def test_a_producer_that_bumps_its_epoch_may_ask_again_and_a_zombie_may_not(
+    broker: KafkaAddress,
+) -> None:
+    """KIP-360: InitProducerId with the id and epoch that the producer has."""
+    connection = RawConnection(broker)
+
+    def init(producer_id: int = -1, epoch: int = -1) -> tuple[int, int, int]:
+        known = {"producer_id": producer_id, "producer_epoch": epoch}
+        found = connection.call(
+            22, 4, transactional_id="bumped", transaction_timeout_ms=60_000, **known
+        )
+        return found["error_code"], found["producer_id"], found["producer_epoch"]
+
+    fenced = (KafkaError.PRODUCER_FENCED, -1, -1)
+    _, known, _ = init()
+    assert init(known, 0) == (0, known, 1)
+    # The answer was lost, say.
+    assert init(known, 0) == (0, known, 1)
+    assert init(known, 1) == (0, known, 2)
+    assert init(known, 0) == fenced
+    # Another process has the name now: what was the epoch before is a zombie's.
+    assert init() == (0, known, 3)
+    assert init(known, 2) == fenced
+    assert init(known, 3) == (0, known, 4)
+    assert init(known + 1, 4) == fenced
+    connection.close()

@@ -10,6 +10,7 @@ import pytest
 from penstock.api.answers import Kind, LeaseAnswer, encode_answers
 from penstock.api.keys import ListKeys
 from penstock.api.principals import Action, Principal, Role
+from penstock.api.topics import CreateTopic
 from penstock.broker.authorise import ALLOWED, authorise
 from penstock.errors import Forbidden
 from penstock.server import audit
@@ -488,3 +489,32 @@ def test_headers_of_any_length_are_read_and_long_ones_not_remembered():
         assert call(b"a:1") == known(b"a:1")
         assert call(long) == known.__wrapped__(long)
         assert known.cache_info().currsize == 1
+
+
+async def test_transactions_and_named_commits_of_another_key_are_refused(tmp_path):
+    async with in_process(tmp_path, AUTH) as broker:
+        broker.driver.execute(CreateTopic("orders", 1))
+        ann, ben = (bearer(broker.key(one, Role.PRODUCER).text) for one in ("ann", "ben"))
+
+        async def call(by, path, body):
+            found = await broker.call("POST", path, body, headers=by)
+            return found.status, found.json.get("error"), found.json
+
+        *_, mine = await call(ann, "/producers/init", {"transactional_id": "billing"})
+        *_, opened = await call(ann, "/commits/nightly/stagings", {"sequence": 1, "writer": "w"})
+        staging = opened["staging"]
+        calls = (
+            ("/producers/init", {"transactional_id": "billing"}),
+            (f"/producers/{mine['producer_id']}/heartbeat", {"epoch": 0}),
+            ("/transactions/begin", mine),
+            ("/transactions/publish", {**mine, "topic": "orders", "value": "x"}),
+            ("/transactions/commit", mine),
+            ("/transactions/abort", mine),
+            ("/commits/nightly/stagings", {"sequence": 1, "writer": "w"}),
+            (f"/stagings/{staging}/messages", {"topic": "orders", "messages": [{"value": "x"}]}),
+            ("/commits/nightly", {"sequence": 1, "writer": "w", "stagings": []}),
+        )
+        for path, body in calls:
+            assert (await call(ben, path, body))[:2] == (403, "PERMISSION_DENIED"), path
+        for path, body in calls:
+            assert (await call(ann, path, body))[0] in (200, 201, 204, 409), path

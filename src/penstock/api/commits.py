@@ -17,7 +17,8 @@ class OpenStaging(Command[str], frozen=True):
     """Begin a staging of an attempt for one sequence of a name; its id, which lives 24 hours.
 
     The first one of a node makes the topic in which commits are decided. Refused: the name, the sequence, the writer or
-    the attempt is out of its limits. CommitNameTaken, SequenceCommitted, OverCommitQuota, PartitionFaulty.
+    the attempt is out of its limits. Forbidden: another key has the name. CommitNameTaken, SequenceCommitted,
+    OverCommitQuota, PartitionFaulty.
     """
 
     action: ClassVar[Action] = Action.PUBLISH

@@ -52,6 +52,7 @@ class EventType(Enum):
     GROUP_DELETED = "group.deleted"
     CLAIMED = "transaction.claimed"
     TRANSACTION_COMMITTED = "transaction.committed"
+    TRANSACTION_ABORTED = "transaction.aborted"
     ARCHIVED = "archive.stored"
 
 

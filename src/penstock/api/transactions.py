@@ -25,9 +25,10 @@ class InitProducer(Command[ProducerSession], frozen=True):
     """Begin a session of the producer of this name. An earlier one is fenced, and its open transaction aborted.
 
     The first producer of a node makes the topic in which transactions are decided. With `former`, only if that is the
-    present session: ProducerFenced. `keeps_epoch`: commits and aborts of the session leave its epoch as it is, so a
-    late one may meet the next transaction. Refused: the name or the time-out is out of its limits.
-    TransactionInProgress: the epochs of the producer are used up, and its last is being applied.
+    present session, or asks once more and gets the same answer: ProducerFenced. `keeps_epoch`: commits and aborts of
+    the session leave its epoch as it is, so a late one may meet the next transaction. Refused: the name or the time-out
+    is out of its limits. Forbidden: another key has the name. TransactionInProgress: the epochs of the producer are
+    used up, and its last is being applied.
     """
 
     action: ClassVar[Action] = Action.PUBLISH

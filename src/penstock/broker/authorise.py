@@ -105,6 +105,17 @@ def authorise_command(principal: Principal, command: Command[Any]) -> None:
             authorise(principal, command.action, topic)
 
 
+def authorise_owner(principal: Principal, owner: str, what: str, name: str) -> None:
+    """Forbidden, unless the principal made it, or is an administrator. What was made without keys is every key's."""
+    if principal.role is Role.ADMIN or owner in ("", LOCAL.name, principal.name):
+        return
+    raise Forbidden(
+        f"{what} {name[:60]} is not of {principal.name}: another key made it",
+        principal=principal.name,
+        name=name[:60],
+    )
+
+
 def authorise_member(principal: Principal, member: str, topics: Iterable[str]) -> None:
     """Forbidden, unless the principal reaches every topic of a member; the topics are not named to it."""
     if not all(map(principal.reaches, topics)):

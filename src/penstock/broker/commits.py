@@ -31,6 +31,7 @@ from ..transactions.names import (
     staging_text,
 )
 from ..transactions.stagings import NAMED_NUMBER, Staged, TransactionKey
+from .authorise import authorise_owner
 from .partition import Now, Partition
 from .partition.named_staging import drop_named, staged_here
 from .partition.partitioner import partition_of
@@ -72,6 +73,18 @@ class NamedCommits:
             raise NotFound("commit name", name[:60])
         return found
 
+    def authorise(self, name: CommitName) -> None:
+        """Forbidden, unless the command's principal may stage and commit under this name."""
+        principal = self._node.principal
+        if principal is not LOCAL:
+            authorise_owner(principal, name.owner, "commit name", name.name)
+
+    def owned(self, staging_id: int) -> NamedStaging:
+        """A staging that the command's principal may fill, commit and drop. UnknownStaging, Forbidden."""
+        _, found = self.staging(staging_id)
+        self.authorise(found.name)
+        return found
+
     def is_known(self, name: str) -> bool:
         with suppress(NotFound):
             return name in self.home(name).machine.commit_names.by_name
@@ -90,7 +103,7 @@ class NamedCommits:
     def open(
         self, name: str, sequence: int, writer: str, now: Now, *, attempt: str, by: Principal
     ) -> int:
-        """The id of a new staging. CommitNameTaken, SequenceCommitted, OverCommitQuota."""
+        """The id of a new staging. Forbidden, CommitNameTaken, SequenceCommitted, OverCommitQuota."""
         topic = self._node.internal_topic(TOPIC, PARTITIONS, now)
         count = len(topic.partitions)
         number = partition_of(name.encode(), count)
@@ -103,6 +116,7 @@ class NamedCommits:
             name_id = self._new_id(count, number, names.by_id)
             records.append(CommitNameOpened(0, name_id, name, by.name))
         else:
+            self.authorise(known)
             names.require_next(known, sequence, writer)
             name_id = known.name_id
         staging_id = self._new_id(count, number, names.stagings)

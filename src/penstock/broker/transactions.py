@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..api.principals import LOCAL
 from ..api.transactions import InitProducer
 from ..errors import (
     NoSpace,
@@ -23,9 +24,11 @@ from ..transactions.names import STAGING_ID_FIRST
 from ..transactions.records import (
     CoordinatorRecord,
     TransactionConcluded,
+    TransactionDecided,
     TransactionGrown,
 )
 from ..transactions.stagings import Staged, TransactionKey
+from .authorise import authorise_owner
 from .partition import Now, Partition
 from .partition.partitioner import partition_of
 from .partition.staging import drop, is_kept
@@ -68,12 +71,24 @@ class Transactions:
     def coordinator(self, producer_id: int) -> Coordinator:
         return self.home(producer_id).machine.coordinator
 
+    def owned(self, producer_id: int) -> Coordinator:
+        """The coordinator of a producer that the command's principal may speak for. NotFound, Forbidden."""
+        coordinator = self.coordinator(producer_id)
+        self._authorise(coordinator.find(producer_id))
+        return coordinator
+
+    def _authorise(self, producer: Producer) -> None:
+        principal = self._node.principal
+        if principal is not LOCAL:
+            authorise_owner(principal, producer.owner, "producer", producer.name)
+
     # What commands have recorded.
 
     def init(self, command: InitProducer, now: Now) -> Producer:
-        """A new session of the producer of this name. Its open transaction is aborted.
+        """A new session of the producer of this name. Its open transaction is aborted, in the same batch of records.
 
-        ProducerFenced: the session that is to be followed is not the present one.
+        A session that asks once more to be followed gets the one that follows it, which goes on as it is. Forbidden:
+        another key has the name. ProducerFenced: the session to be followed is neither such a one nor the present one.
         """
         name, keeps_epoch = command.name, command.keeps_epoch
         topic = self._node.internal_topic(TOPIC, PARTITIONS, now)
@@ -82,22 +97,43 @@ class Transactions:
         home = topic.partitions[number]
         coordinator = home.machine.coordinator
         known = coordinator.by_name.get(name)
+        if known is not None:
+            self._authorise(known)
         former = command.former
+        if former is not None and known is not None and former == known.former:
+            # The answer waits until the records of the first time are durable.
+            self._node.changes.touched.add((home, 0))
+            return known
         if former is not None and (known is None or former != (known.producer_id, known.epoch)):
             current = -1 if known is None else known.epoch
             raise ProducerFenced(former.producer_id, epoch=former.epoch, current=current)
-        if known is not None and known.is_open:
-            self.decide(home, known, now, is_commit=False, reason=REPLACED)
-        is_last = known is not None and is_used_up(known, keeps_epoch=keeps_epoch)
-        if known is not None and is_last and known.state.is_decided:
-            raise TransactionInProgress(known.producer_id, known.state.value)
+        records: list[CoordinatorRecord] = []
+        aborted: TransactionDecided | None = None
+        if known is not None:
+            if known.is_open:
+                aborted, *rest = self._decision(home, known, now, is_commit=False, reason=REPLACED)
+                records += [aborted, *rest]
+            epoch = known.epoch if aborted is None else aborted.next_epoch
+            if is_used_up(epoch, keeps_epoch=keeps_epoch) and (
+                known.state.is_decided or known.participants
+            ):
+                home.record(records, now)
+                raise TransactionInProgress(known.producer_id, known.state.value)
         new_id = self._node.entropy.getrandbits(_ID_BITS) * count + number
         while new_id in coordinator.producers:
             new_id += count
+        principal = self._node.principal
         record = coordinator.initialised(
-            name, command.timeout_ms, new_id=new_id, at_ns=now.wall_ns, keeps_epoch=keeps_epoch
+            name,
+            command.timeout_ms,
+            new_id=new_id,
+            at_ns=now.wall_ns,
+            owner="" if principal is LOCAL else principal.name,
+            keeps_epoch=keeps_epoch,
+            former=former,
+            aborted=aborted,
         )
-        home.record((record,), now)
+        home.record([*records, record], now)
         return coordinator.by_name[name]
 
     def enrol(
@@ -129,8 +165,14 @@ class Transactions:
         self, home: Partition, producer: Producer, now: Now, *, is_commit: bool, reason: str = ""
     ) -> None:
         """Record the decision about an open transaction. From here on it is never undone."""
+        home.record(self._decision(home, producer, now, is_commit=is_commit, reason=reason), now)
+
+    def _decision(
+        self, home: Partition, producer: Producer, now: Now, *, is_commit: bool, reason: str
+    ) -> tuple[TransactionDecided, *tuple[TransactionConcluded, ...]]:
+        """What is to be recorded about an open transaction: how it ends, and its end if no partition takes part."""
         counts = tuple(self._counts(producer)) if is_commit else (0,) * len(producer.participants)
-        record: CoordinatorRecord = home.machine.coordinator.decided(
+        decided = home.machine.coordinator.decided(
             producer,
             counts,
             is_commit=is_commit,
@@ -138,10 +180,9 @@ class Transactions:
             reason=reason,
             at_ns=now.wall_ns,
         )
-        records = [record]
-        if not counts:
-            records.append(TransactionConcluded(0, producer.producer_id, producer.number, ()))
-        home.record(records, now)
+        if counts:
+            return (decided,)
+        return decided, TransactionConcluded(0, producer.producer_id, producer.number, ())
 
     def _staged(self, producer: Producer) -> Iterator[tuple[Partition | None, Staged]]:
         """What the open transaction has in each of its partitions; None for one whose topic is gone."""

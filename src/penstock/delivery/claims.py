@@ -107,7 +107,12 @@ def end(
 
     `aborted` are transactions that end in the same batch of records, before this one.
     """
-    records: list[DeliveryRecord] = [ClaimsEnded(delivery.group, *transaction, is_commit)]
+    claimed = BitMap64()
+    if not is_commit:
+        for one in delivery.leases.claims.get(transaction, ()):
+            claimed |= one.offsets
+    ended = ClaimsEnded(delivery.group, *transaction, is_commit, runs_of(claimed))
+    records: list[DeliveryRecord] = [ended]
     if not is_commit:
         records.extend(_given_up(delivery, transaction, failing, aborted))
     if is_commit:

@@ -209,6 +209,8 @@ class ClaimsEnded(_Record, frozen=True, tag=18):
     producer_id: int
     number: int
     is_commit: bool
+    # Of an abort: what it had claimed.
+    runs: Runs = ()
 
 
 class Disowned(_Record, frozen=True, tag=19):

@@ -36,7 +36,7 @@ from .handle import Handle
 from .messages import MessageOptions, Value, listed, make_message
 from .prefetch import AUTO, Prefetch
 from .queue_topic import make_topic
-from .queue_transaction import QueueTransactions
+from .queue_transaction import QueueTransactions, abort_open
 from .stats import QueueStats, Timings
 from .transaction import Sessions
 from .write_buffer import (
@@ -89,7 +89,8 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters, QueueTransactio
         self._is_always = opened.driver.config.fsync is FsyncPolicy.ALWAYS
         self._timings = Timings()
         is_limited = make_topic(self._driver, settings)
-        # Leases of a former process are void: no caller is left to answer them.
+        # Transactions and leases of a former process are void: no caller is left to end them, or to answer.
+        abort_open(self._driver)
         self._driver.execute(ReleaseMember(TOPIC, GROUP, AUTO, is_unseen=True))
         self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
         self._buffer = WriteBuffer(self._driver, self._timings, is_limited=is_limited)

@@ -8,12 +8,19 @@ from msgspec import UNSET, UnsetType
 
 from ..api.answers import LeaseAnswer
 from ..api.publish import CheckBacklog
-from ..api.transactions import EndTransaction, ProducerSession, TransactionEnd
+from ..api.transactions import (
+    EndTransaction,
+    ForceAbort,
+    ListTransactions,
+    ProducerSession,
+    TransactionEnd,
+)
 from ..api.units import Duration
 from ..broker.partition.publishing import size_of
 from ..errors import PenstockError, Refused
 from ..model import Message, Priority
 from ..runtime.threads import ThreadDriver
+from ..transactions.states import TransactionState
 from .delay import delayed_of, is_delayed
 from .messages import MessageOptions, Value, listed, make_message
 from .prefetch import Prefetch
@@ -21,6 +28,12 @@ from .transaction import Sessions, TransactionBlock
 from .write_buffer import TOPIC, WriteBuffer
 
 _NEVER_NS = 1 << 63
+
+
+def abort_open(driver: ThreadDriver) -> None:
+    """Abort the transactions that a former process had open, so that what it had answered is there at once."""
+    for one in driver.execute(ListTransactions(state=TransactionState.ONGOING.value)):
+        driver.execute(ForceAbort(one.transaction_id))
 
 
 class QueueTransaction(TransactionBlock):

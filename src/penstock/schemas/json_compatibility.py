@@ -30,17 +30,15 @@ _BOUNDS = {
 _EQUAL = {
     "pattern": ("string", ()),
     "format": ("", ()),
-    "multipleOf": ("number", ()),
     "uniqueItems": ("array", ()),
     "contains": ("array", ("minContains", "maxContains")),
     "propertyNames": ("object", ()),
-    "dependentSchemas": ("object", ()),
-    "dependentRequired": ("object", ()),
-    "dependencies": ("object", ()),
     "not": ("", ()),
     "if": ("", ("then", "else")),
     "oneOf": ("", ()),
 }
+# What a property brings with it: names that are required, or a schema.
+_DEPENDENCIES = ("dependentSchemas", "dependentRequired", "dependencies")
 # In place of true, and of what stands beside a reference where that does not count.
 _NOTHING: dict[str, Any] = {}
 _UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
@@ -98,6 +96,11 @@ def _constraints(place: Place) -> Iterator[Constraint]:
     for keyword, (about, _) in _EQUAL.items():
         if keyword in node:
             yield Constraint(keyword, node[keyword], about, place)
+    if "multipleOf" in node:
+        yield Constraint("multipleOf", node["multipleOf"], "number")
+    for keyword in _DEPENDENCIES:
+        for name, brought in node.get(keyword, {}).items():
+            yield Constraint(keyword, (name, brought), "object")
     for name in node.get("required", ()):
         yield Constraint("required", name, "object")
     for name, inner in node.get("properties", {}).items():
@@ -185,6 +188,17 @@ def _own(check: PairCheck, old: Place, asked: Constraint, path: str) -> Faults:
         case "anyOf":
             if all(covers(check, one, old, where) for one in asked.value):
                 return [f"{where}: none of them takes all that was taken before"]
+        case "multipleOf":
+            before = node.get(keyword)
+            if not _is_multiple(before, asked.value):
+                known = "anything" if before is None else before
+                return [f"{where}: it was a multiple of {known} before"]
+        case _ if keyword in _DEPENDENCIES:
+            name, brought = asked.value
+            before = node.get(keyword, {}).get(name)
+            check.step((len(brought) if isinstance(brought, list) else 0) // _NAMES_A_STEP)
+            if not _is_brought(before, brought):
+                return [f"{where}/{name}: it did not bring this with it before"]
         case _ if keyword in _BOUNDS:
             return _bound_faults(node, keyword, asked.value, where)
         case _:
@@ -227,6 +241,21 @@ def _is_in(one: str, wanted: set[str]) -> bool:
 
 def _is_about(about: str, types: set[str]) -> bool:
     return about in types or (about == "number" and "integer" in types)
+
+
+def _is_multiple(before: Any, divisor: Any) -> bool:
+    """Whether multiples of the one are multiples of the other. Fractions have to be equal: they are not exact."""
+    if before is None or before == divisor:
+        return before is not None
+    return isinstance(before, int) and isinstance(divisor, int) and before % divisor == 0
+
+
+def _is_brought(before: Any, brought: Any) -> bool:
+    """Whether a property brought all of this with it before. Schemas have to be equal."""
+    if isinstance(before, list) and isinstance(brought, list):
+        return {*brought} <= {*before}
+    is_equal = before is not None and json_text(before) == json_text(brought)
+    return is_equal and not _has_reference(brought)
 
 
 def _bound_faults(node: dict[str, Any], keyword: str, bound: Any, where: str) -> Faults:

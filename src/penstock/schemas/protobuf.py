@@ -181,6 +181,7 @@ def _message_faults(check: PairCheck, name: str, new: Any, old: Any) -> Faults:
     fields = {one.number: one for one in new.field}
     before = {one.number: one for one in old.field}
     found: Faults = []
+    oneofs = {one.name for one in new.oneof_decl}
     for number, was in before.items():
         check.step()
         now = fields.get(number)
@@ -188,7 +189,7 @@ def _message_faults(check: PairCheck, name: str, new: Any, old: Any) -> Faults:
             found += _field_faults(f"/{name}/{now.name}", now, was)
         elif was.label == _REQUIRED:
             found.append(f"/{name}/{was.name}: the required field {number} is gone")
-        elif _is_in_oneof(was):
+        elif _is_in_oneof(was) and old.oneof_decl[was.oneof_index].name in oneofs:
             found.append(f"/{name}/{was.name}: field {number} of a oneof is gone")
     for number, now in fields.items():
         if number not in before and now.label == _REQUIRED:
@@ -216,12 +217,15 @@ def _is_in_oneof(field: Any) -> bool:
 def _oneof_faults(name: str, new: Any, before: dict[int, Any]) -> Faults:
     """Of several fields that were there together, and now exclude each other, all but one would be lost."""
     moved: dict[int, list[str]] = {}
+    stayed: dict[int, list[str]] = {}
     for one in new.field:
         was = before.get(one.number)
-        if was is not None and _is_in_oneof(one) and not _is_in_oneof(was):
-            moved.setdefault(one.oneof_index, []).append(one.name)
+        if was is not None and _is_in_oneof(one):
+            known = stayed if _is_in_oneof(was) else moved
+            known.setdefault(one.oneof_index, []).append(one.name)
+    together = (fields + stayed.get(index, []) for index, fields in moved.items())
     return [
         f"/{name}: {', '.join(fields)} cannot be together any more"
-        for fields in moved.values()
+        for fields in together
         if len(fields) > 1
     ]

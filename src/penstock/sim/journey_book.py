@@ -19,6 +19,7 @@ from ..delivery.records import (
     Acked,
     Buried,
     Claimed,
+    ClaimsEnded,
     Committed,
     DeadReason,
     Expired,
@@ -29,6 +30,7 @@ from ..delivery.records import (
     Retried,
     Rewound,
 )
+from ..transactions.commit_records import NamedStagingsEnded
 from ..transactions.records import StagingsEnded
 from .group_book import MessageStatus
 from .violation import Checker, Violation
@@ -93,7 +95,8 @@ class JourneyBook:
                 if isinstance(record, Leased):
                     holders[group] = record.member
                 told.append(ToldEvent(kind, names[group], _member(record, holders.get(group, ""))))
-                finished[group] = kind in _FINISHED
+                if kind is not EventType.TRANSACTION_ABORTED:
+                    finished[group] = kind in _FINISHED
                 if kind is EventType.REWOUND:
                     finished[group] = isinstance(record, Rewound) and offset < record.offset
         return told
@@ -104,7 +107,7 @@ def _member(record: PartitionRecord, holder: str) -> str:
     match record:
         case Committed():
             return record.member
-        case Expired() | Overtaken() | Rewound() | GroupClosed():
+        case Expired() | Overtaken() | Rewound() | GroupClosed() | ClaimsEnded():
             return ""
         case Buried() if record.reason is DeadReason.TTL_EXPIRED:
             return ""
@@ -132,7 +135,9 @@ def _kinds(record: PartitionRecord, offset: int, is_known: bool) -> Iterator[Eve
             yield EventType.REWOUND
         case GroupClosed() if is_known:
             yield EventType.GROUP_DELETED
-        case StagingsEnded() if any(
+        case ClaimsEnded() if not record.is_commit and offset in offsets_of(record.runs):
+            yield EventType.TRANSACTION_ABORTED
+        case StagingsEnded() | NamedStagingsEnded() if any(
             first <= offset < first + count for first, count in record.runs
         ):
             yield EventType.TRANSACTION_COMMITTED

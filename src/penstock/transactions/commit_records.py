@@ -102,6 +102,8 @@ class NamedStagingsEnded(_Record, frozen=True, tag=118):
     published: tuple[int, ...]
     dropped: tuple[int, ...]
     runs: tuple[tuple[int, int], ...]
+    # For the journeys of what was published.
+    name: str = ""
 
 
 CommitNameRecord = (

@@ -65,6 +65,11 @@ class Producer:
     # Its own commits and aborts leave the epoch as it is: Kafka's clients before KIP-890 know of no other. What ends
     # its transaction from outside still raises it.
     keeps_epoch: bool = False
+    # The key that made it; empty: it is every key's.
+    owner: str = ""
+    # The session, by id and epoch, that asked to be followed by the present one: it may ask once more, because its
+    # answer was lost. None as soon as another one has the epoch: a session of before must not come into this one.
+    former: tuple[int, int] | None = None
     # When the transaction began, and when it is aborted; on the clock that measures waiting, afresh after a restart.
     began_ns: int = 0
     deadline_ns: float = _NEVER_NS
@@ -119,15 +124,29 @@ class Coordinator:
         return [*self._open.values()]
 
     def initialised(
-        self, name: str, timeout_ms: int, *, new_id: int, at_ns: int, keeps_epoch: bool = False
+        self,
+        name: str,
+        timeout_ms: int,
+        *,
+        new_id: int,
+        at_ns: int,
+        owner: str,
+        keeps_epoch: bool = False,
+        former: tuple[int, int] | None = None,
+        aborted: TransactionDecided | None = None,
     ) -> ProducerInitialised:
-        """A new session of the producer of this name, after `aborted` for its open transaction."""
+        """A new session of the producer of this name, after `aborted` for its open transaction.
+
+        `owner` has it from now on, if no key had it before. `former` is the session that asked for it.
+        """
         known = self.by_name.get(name)
-        if known is None or is_used_up(known, keeps_epoch=keeps_epoch):
-            identity = (new_id, name, 0)
-        else:
-            identity = (known.producer_id, name, known.epoch + 1)
-        return ProducerInitialised(0, *identity, timeout_ms, at_ns, keeps_epoch)
+        identity = (new_id, name, 0)
+        if known is not None:
+            epoch = known.epoch if aborted is None else aborted.next_epoch
+            if not is_used_up(epoch, keeps_epoch=keeps_epoch):
+                identity = (known.producer_id, name, epoch + 1)
+        owner = owner if known is None else known.owner or owner
+        return ProducerInitialised(0, *identity, timeout_ms, at_ns, keeps_epoch, owner, former)
 
     def grown(
         self, producer: Producer, participants: tuple[Participant, ...], at_ns: int
@@ -231,6 +250,7 @@ class Coordinator:
             self._add(known)
         known.epoch, known.timeout_ms = record.epoch, record.timeout_ms
         known.at_ns, known.keeps_epoch = record.at_ns, record.keeps_epoch
+        known.owner, known.former = record.owner, record.former
         known.step(Step.INIT)
         if known.state is TransactionState.EMPTY:
             known.places, known.transaction_epoch, known.reason = (), -1, ""
@@ -261,6 +281,8 @@ class Coordinator:
     def _decided(self, record: TransactionDecided, _now_ns: int) -> None:
         producer = self.producers[record.producer_id]
         producer.step(Step.COMMIT if record.is_commit else Step.ABORT)
+        if record.next_epoch != producer.epoch:
+            producer.former = None
         producer.epoch, producer.at_ns = record.next_epoch, record.at_ns
         producer.reason = record.reason
         first, count = record.first_sequence, len(producer.participants)
@@ -300,6 +322,8 @@ class Coordinator:
             record.places,
             record.reason,
             record.keeps_epoch,
+            record.owner,
+            record.former,
         )
         self._add(producer)
         self._letters.update(dict.fromkeys(producer.letters, producer))
@@ -323,12 +347,14 @@ class Coordinator:
                 one.places,
                 one.reason,
                 one.keeps_epoch,
+                one.owner,
+                one.former,
             )
 
 
-def is_used_up(producer: Producer, *, keeps_epoch: bool) -> bool:
-    """Whether the next session of a producer needs another id, because there is no epoch left for it."""
-    return producer.epoch + 1 >= (KEPT_EPOCH_MAX if keeps_epoch else EPOCH_MAX)
+def is_used_up(epoch: int, *, keeps_epoch: bool) -> bool:
+    """Whether the session after this epoch needs another producer id, because there is no epoch left for it."""
+    return epoch + 1 >= (KEPT_EPOCH_MAX if keeps_epoch else EPOCH_MAX)
 
 
 _APPLY: dict[type, Callable[[Coordinator, Any, int], None]] = {

@@ -26,6 +26,10 @@ class ProducerInitialised(_Record, frozen=True, tag=96):
     at_ns: int
     # Its own commits and aborts leave the epoch as it is.
     keeps_epoch: bool = False
+    # The key that made the producer; empty: it was made without keys, or before this was kept.
+    owner: str = ""
+    # The session that asked to be followed by this one, if one did: its id and epoch.
+    former: tuple[int, int] | None = None
 
 
 class TransactionGrown(_Record, frozen=True, tag=97):
@@ -82,6 +86,8 @@ class CoordinatedProducer(_Record, frozen=True, tag=101):
     places: tuple[Place, ...]
     reason: str
     keeps_epoch: bool = False
+    owner: str = ""
+    former: tuple[int, int] | None = None
 
 
 class StagingsEnded(_Record, frozen=True, tag=102):

@@ -83,7 +83,7 @@ def stage(node: "Node", command: StageNamed, now: Now) -> Sequence[Staged]:
         raise Refused(
             f"a sequence is 0 to {_BATCH_SEQUENCE_MAX}, and counts in the partition it names"
         )
-    node.commits.staging(staging_id)
+    node.commits.owned(staging_id)
     contents = messages or [one.message for one in command.delayed]
     if not contents:
         return []
@@ -134,7 +134,7 @@ def stage_batch(node: "Node", command: StageNamedBatch, now: Now) -> Staged:
     if head.producer_id >= 0:
         raise MalformedBatch("a batch of a named commit has no producer: its staging is one")
     encoded = client_batch_to_stage(partition, batch, _marks(staging_id, command.sequence), now)
-    node.commits.staging(staging_id)
+    node.commits.owned(staging_id)
     if node.bindings:
         require_valid(node, PublishBatch(command.topic, command.partition, command.batch))
     node.guard.admit_bytes(head.length, now)
@@ -154,9 +154,10 @@ def commit(node: "Node", command: CommitStagings, now: Now) -> NamedCommit:
     if not node.commits.is_known(command.name) and command.stagings:
         # Says which one is gone, or whose it is.
         staging_id = staging_number(command.stagings[0].staging)
-        _, staging = node.commits.staging(staging_id)
+        staging = node.commits.owned(staging_id)
         raise StagingMismatch(staging_text(staging_id), f"is of {staging.name.name}")
     name = node.commits.find(command.name)
+    node.commits.authorise(name)
     names = node.commits.home(command.name).machine.commit_names
     if not names.is_committed(name, sequence, writer):
         listed = {staging_number(one.staging): one.messages for one in command.stagings}
@@ -192,7 +193,7 @@ def drop_stagings(node: "Node", command: DropStagings, now: Now) -> int:
     for text in command.stagings:
         try:
             staging_id = staging_number(text)
-            found[staging_id] = node.commits.staging(staging_id)[1]
+            found[staging_id] = node.commits.owned(staging_id)
         except UnknownStaging:
             continue
     node.commits.drop(found.values(), now)

@@ -69,7 +69,7 @@ def init_producer(node: "Node", command: InitProducer, now: Now) -> ProducerSess
 
 
 def heartbeat(node: "Node", command: ProducerHeartbeat, now: Now) -> None:
-    coordinator = node.transactions.coordinator(command.producer_id)
+    coordinator = node.transactions.owned(command.producer_id)
     producer = coordinator.session(command.producer_id, command.epoch)
     if command.name not in ("", producer.name):
         raise NotFound("producer", command.name[:60])
@@ -77,6 +77,7 @@ def heartbeat(node: "Node", command: ProducerHeartbeat, now: Now) -> None:
 
 
 def begin(node: "Node", command: BeginTransaction, now: Now) -> str:
+    node.transactions.owned(command.producer_id)
     partitions = [node.partition(*one) for one in command.partitions]
     return id_of(node.transactions.enrol(command.producer_id, command.epoch, partitions, now))
 
@@ -94,7 +95,7 @@ def stage(node: "Node", command: Stage, now: Now) -> Sequence[Staged]:
     if not contents:
         return []
     # Refused here, before the transaction begins.
-    node.transactions.coordinator(command.producer_id).require(command.producer_id, command.epoch)
+    node.transactions.owned(command.producer_id).require(command.producer_id, command.epoch)
     if node.bindings:
         require_valid(node, Publish(command.topic, contents, command.partition))
     node.guard.admit(contents, now)
@@ -140,7 +141,7 @@ def stage_batch(node: "Node", command: StageBatch, now: Now) -> Staged:
     if head.producer_id < 0:
         raise MalformedBatch("a batch of a transaction has its producer's id, epoch and sequence")
     encoded = client_batch_to_stage(partition, batch, head.marks, now)
-    node.transactions.coordinator(head.producer_id).require(head.producer_id, head.producer_epoch)
+    node.transactions.owned(head.producer_id).require(head.producer_id, head.producer_epoch)
     if node.bindings:
         require_valid(node, PublishBatch(command.topic, command.partition, command.batch))
     node.guard.admit_bytes(head.length, now)
@@ -155,7 +156,7 @@ def stage_records(node: "Node", command: StageRecords, now: Now) -> Staged:
         command.batch, partition.config, now, node.limits, is_transactional=True
     )
     head = batch.encoded.head
-    producer = node.transactions.coordinator(head.producer_id).require(
+    producer = node.transactions.owned(head.producer_id).require(
         head.producer_id, head.producer_epoch
     )
     is_repeat = partition.machine.staging_producers.repeat_of(head) is not None
@@ -175,6 +176,7 @@ def stage_records(node: "Node", command: StageRecords, now: Now) -> Staged:
 
 def end(node: "Node", command: EndTransaction, now: Now) -> TransactionEnd:
     producer_id, epoch = command.producer_id, command.epoch
+    node.transactions.owned(producer_id)
     producer = node.transactions.end(producer_id, epoch, now, is_commit=command.is_commit)
     if epoch == producer.epoch != producer.transaction_epoch and not producer.is_open:
         # Nothing was staged since the last end, so there is nothing to decide.

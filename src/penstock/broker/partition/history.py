@@ -21,6 +21,7 @@ from ...delivery.records import (
     AckedLate,
     Buried,
     Claimed,
+    ClaimsEnded,
     Committed,
     Expired,
     Extended,
@@ -45,6 +46,7 @@ from ...journeys.index import (
 from ...log import Log
 from ...log.layout import JOURNEY_INDEX, read_file, segment_path
 from ...log.records import RecordFormat
+from ...transactions.commit_records import NamedStagingsEnded
 from ...transactions.records import StagingsEnded
 from .records import Forwarded, GroupClosed, GroupOpened, PartitionRecord, Redriven, Returned
 
@@ -329,7 +331,7 @@ def _add_delays_lost(record: DelaysLost, keys: BitMap64) -> None:
         keys.add_range(DELAYS + lost.min(), DELAYS + lost.max() + 1)
 
 
-def _add_stagings_ended(record: StagingsEnded, keys: BitMap64) -> None:
+def _add_stagings_ended(record: StagingsEnded | NamedStagingsEnded, keys: BitMap64) -> None:
     for first, count in record.runs:
         keys.add_range(first, first + count)
 
@@ -338,7 +340,7 @@ _ADD: dict[type, Callable[[Any, BitMap64], None]] = {
     **dict.fromkeys(
         (
             *(Leased, Acked, Retried, Released, Extended, Expired, Reopened, Absent, Moved),
-            *(AckedLate, Claimed),
+            *(AckedLate, Claimed, ClaimsEnded),
         ),
         _add_runs,
     ),
@@ -355,4 +357,5 @@ _ADD: dict[type, Callable[[Any, BitMap64], None]] = {
     DelayMoved: _add_delay,
     DelaysLost: _add_delays_lost,
     StagingsEnded: _add_stagings_ended,
+    NamedStagingsEnded: _add_stagings_ended,
 }

@@ -13,6 +13,7 @@ from ...delivery.records import (
     Buried,
     Cause,
     Claimed,
+    ClaimsEnded,
     Committed,
     Expired,
     Extended,
@@ -25,6 +26,8 @@ from ...delivery.records import (
 )
 from ...journeys.index import GROUPS
 from ...journeys.story import Event
+from ...transactions.commit_records import NamedStagingsEnded
+from ...transactions.names import STAGING_ID_FIRST, staging_text
 from ...transactions.records import StagingsEnded
 from .history import Entry, Gap
 from .partition import Partition
@@ -81,11 +84,23 @@ def _acked(entry: Entry, _offset: int) -> Iterator[Event]:
 def _claimed(entry: Entry, _offset: int) -> Iterator[Event]:
     record = entry.record
     assert isinstance(record, Claimed)
-    answer: dict[str, str | int | bool] = {
-        "transaction_id": f"{record.producer_id}-{record.number}",
-        "answer": record.answer.name.lower(),
-    }
+    answer = _claimant(record) | {"answer": record.answer.name.lower()}
     yield Event(entry.at_ns, EventType.CLAIMED, lease=record.lease, attributes=answer)
+
+
+def _claimant(record: Claimed | ClaimsEnded) -> dict[str, str | int | bool]:
+    """What answered a message: a transaction, or a staging of a named commit."""
+    if record.producer_id >= STAGING_ID_FIRST:
+        return {"staging": staging_text(record.producer_id)}
+    return {"transaction_id": f"{record.producer_id}-{record.number}"}
+
+
+def _claims_ended(entry: Entry, _offset: int) -> Iterator[Event]:
+    """The end of an answer that never counts. Of a commit, the records behind this one are told."""
+    record = entry.record
+    assert isinstance(record, ClaimsEnded)
+    if not record.is_commit:
+        yield Event(entry.at_ns, EventType.TRANSACTION_ABORTED, attributes=_claimant(record))
 
 
 def _acked_late(entry: Entry, _offset: int) -> Iterator[Event]:
@@ -231,6 +246,13 @@ def _stagings_ended(entry: Entry, _offset: int) -> Iterator[Event]:
     yield Event(entry.at_ns, EventType.TRANSACTION_COMMITTED, attributes=which)
 
 
+def _named_stagings_ended(entry: Entry, _offset: int) -> Iterator[Event]:
+    record = entry.record
+    assert isinstance(record, NamedStagingsEnded)
+    which: dict[str, str | int | bool] = {"commit": record.name, "sequence": record.sequence}
+    yield Event(entry.at_ns, EventType.TRANSACTION_COMMITTED, attributes=which)
+
+
 _TELL: dict[type, Callable[[Entry, int], Iterator[Event]]] = {
     Leased: _leased,
     Acked: _acked,
@@ -253,6 +275,8 @@ _TELL: dict[type, Callable[[Entry, int], Iterator[Event]]] = {
     DelayCancelled: _delay_cancelled,
     DelaysLost: _delays_lost,
     StagingsEnded: _stagings_ended,
+    NamedStagingsEnded: _named_stagings_ended,
+    ClaimsEnded: _claims_ended,
 }
 
 

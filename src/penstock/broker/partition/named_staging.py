@@ -40,8 +40,15 @@ def apply_named_decision(
             publish_staging(destination, staging, now)
     require_durable_delays(destination, chosen)
     arrived = Arrived(0, source.identity.as_source, letter.sequence)
+    name = source.machine.commit_names.by_id.get(letter.name_id)
     ended = NamedStagingsEnded(
-        0, letter.name_id, letter.commit, letter.published, letter.dropped, runs_of(chosen)
+        0,
+        letter.name_id,
+        letter.commit,
+        letter.published,
+        letter.dropped,
+        runs_of(chosen),
+        name.name if name is not None and chosen else "",
     )
     # Those that commit come first: what a loser has answered, too, is theirs.
     ends = [(_key(one), True) for one in letter.published]

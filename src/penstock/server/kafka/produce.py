@@ -6,7 +6,7 @@ from ...api.publish import PublishRecords
 from ...errors import BadRequest, PenstockError, SchemaViolation
 from .errors import Code, code_of
 from .session import KafkaSession
-from .transactions import init_producer, stage
+from .transactions import init_producer, stage, staging_code_of
 from .wire import Values
 
 _NO_ANSWER = 0
@@ -48,7 +48,8 @@ async def _store(session: KafkaSession, topic: str, part: Values, request: Value
         wrong = {"batch_index": error.fields["index"], "batch_index_error_message": str(error)}
         return {**_refused(code_of(error), str(error)), "record_errors": [wrong]}
     except PenstockError as error:
-        return _refused(code_of(error), str(error))
+        is_plain = request["transactional_id"] is None
+        return _refused(code_of(error) if is_plain else staging_code_of(error), str(error))
     return {"base_offset": stored[0].offset}
 
 

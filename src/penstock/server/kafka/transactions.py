@@ -38,24 +38,29 @@ _KNOWS_FENCED = 2
 
 
 class ProducerConnections:
-    """The newest connection on which each transactional producer has asked for something, by number."""
+    """The newest connection on which each transactional producer has asked for something, by number.
+
+    Counted for each key: a request of a key that does not own the producer is refused, and must not make those of its
+    owner late.
+    """
 
     def __init__(self) -> None:
-        self._newest: OrderedDict[int, int] = OrderedDict()
+        self._newest: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._count = 0
 
     def next_number(self) -> int:
         self._count += 1
         return self._count
 
-    def note(self, producer_id: int, number: int) -> None:
-        self._newest[producer_id] = max(number, self._newest.pop(producer_id, 0))
+    def note(self, key: str, producer_id: int, number: int) -> None:
+        producer = key, producer_id
+        self._newest[producer] = max(number, self._newest.pop(producer, 0))
         if len(self._newest) > _PRODUCERS_KEPT:
             self._newest.popitem(last=False)
 
-    def is_late(self, producer_id: int, number: int) -> bool:
+    def is_late(self, key: str, producer_id: int, number: int) -> bool:
         """Whether a request comes on an older connection than the last one of its producer."""
-        return number < self._newest.get(producer_id, 0)
+        return number < self._newest.get((key, producer_id), 0)
 
 
 async def init_producer(session: KafkaSession, request: Values) -> Values:
@@ -72,7 +77,7 @@ async def init_producer(session: KafkaSession, request: Values) -> Values:
         return _no_session(_code_of(error, request["version"]))
     except PenstockError as error:
         return _no_session(_code_of(error, request["version"]))
-    session.producers.note(found.producer_id, session.number)
+    session.producers.note(session.principal.name, found.producer_id, session.number)
     return {"producer_id": found.producer_id, "producer_epoch": found.epoch}
 
 
@@ -109,7 +114,7 @@ async def add_offsets(session: KafkaSession, request: Values) -> Values:
 
 
 async def _begin(session: KafkaSession, command: BeginTransaction, version: int) -> Code:
-    session.producers.note(command.producer_id, session.number)
+    session.producers.note(session.principal.name, command.producer_id, session.number)
     try:
         await session.execute(command)
     except PenstockError as error:
@@ -165,9 +170,10 @@ async def offset_commit(session: KafkaSession, request: Values) -> Values:
 
 async def end(session: KafkaSession, request: Values) -> Values:
     producer_id, epoch = request["producer_id"], request["producer_epoch"]
-    if session.producers.is_late(producer_id, session.number):
+    connection = session.principal.name, producer_id, session.number
+    if session.producers.is_late(*connection):
         return {"error_code": Code.INVALID_TXN_STATE}
-    session.producers.note(producer_id, session.number)
+    session.producers.note(*connection)
     try:
         await session.execute(EndTransaction(producer_id, epoch, is_commit=request["committed"]))
     except PenstockError as error:
@@ -179,6 +185,12 @@ async def stage(session: KafkaSession, topic: str, partition: int, records: byte
     """Stage a record batch; returns the offset that the producer is told."""
     await session.execute(StageRecords(topic, partition, records))
     return STAGED_OFFSET
+
+
+def staging_code_of(error: PenstockError) -> Code:
+    """The code of an error that was met with a record batch of a transaction."""
+    is_of_another = isinstance(error, Forbidden) and not error.fields.get("topic")
+    return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_of_another else code_of(error)
 
 
 def _code_of(error: PenstockError, version: int) -> Code:
