@@ -7,6 +7,7 @@ import pytest
 from penstock.cli.exits import Exit
 
 from .rigs import archived, publish
+from .test_restore import rejected
 
 pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 
@@ -52,3 +53,26 @@ def test_a_query_over_lake_and_log_is_published_once_in_one_commit(lasting, clie
     assert {one.priority for one in found} == {4}
     sent = {one.value.upper(): one.timestamp // 1000 for _, one in client.read("sold")}
     assert all(sent.get(one.value, one.timestamp // 1000) == one.timestamp // 1000 for one in found)
+
+
+def test_dead_letters_that_a_query_selects_go_back(lasting, client, topic, said):
+    rejected(client, topic, 3, "order {} has no price")
+    rejected(client, topic, 2, "timeout")
+    words = ["dlq", "redrive", topic, "--server", client.url, "--sql"]
+    for wrong, why in (
+        ("SELECT partition FROM letters", "the columns partition and offset are needed"),
+        ("SELECT partition, offset FROM letters WHERE false", "selects no dead letter"),
+    ):
+        text = said(*words, wrong, code=Exit.REFUSED)
+        assert (why in text, len(text.splitlines())) == (True, 1), text
+    query = (
+        "SELECT partition, offset FROM letters WHERE dlq_reason = 'REJECTED' AND last_error LIKE '%price' "
+        "AND group = 'g' AND CAST(value AS STRING) = 'x'"
+    )
+    assert "3 found, 3 would go back" in said(*words, query, "--dry-run")
+    assert len(client.dead_letters(topic)) == 5
+    assert "3 found, 3 went back" in said(*words, query)
+    assert {one.last_error for one in client.dead_letters(topic)} == {"timeout"}
+    assert client.topic(topic).total_messages == 8
+    assert "3 that the query has went back before" in said(*words, query)
+    said("dlq", "redrive", topic, "--all", "--sql", query, code=Exit.USAGE)
