@@ -120,13 +120,20 @@ def test_what_neither_has_is_refused_with_the_way_and_nothing_is_done(call, clie
     assert (done.code, "from before the topic was made again" in done.err) == (Exit.REFUSED, True)
 
 
-def test_a_store_that_goes_and_comes_back_leaves_nothing_half_done(url, call, client, tmp_path):
-    source, target = filled(client, "vanishing", 1000)
+@pytest.mark.parametrize("job", ["replay", "restore"])
+def test_a_store_that_goes_and_comes_back_leaves_nothing_half_done(
+    url, call, client, tmp_path, job
+):
+    source, target = filled(client, f"away-{job}", 1000)[0], f"away-{job}-back"
+    client.create_topic(target, partitions=2)
     lake, away = tmp_path / "lake", tmp_path / "away"
     archived(lake, url, source, commit_messages_max=200)
     client.delete_topic(source)
-    words = ["replay", source, "--to", target, "--lake", str(lake)]
-    process = started(url, *words, "--rate", "100", errors=True)
+    words = {
+        "replay": ["replay", source, "--to", target, "--lake", str(lake)],
+        "restore": ["archive", "restore", str(lake), source, "--as", target],
+    }[job]
+    process = started(url, *words, "--rate", "200", errors=True)
     until(lambda: sum(values(client, target).values()) > 0)
     shutil.move(lake, away)
     out, err = process.communicate()
