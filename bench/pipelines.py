@@ -1,11 +1,14 @@
 """Pipelines without Spark: a topic into a lake, and what is done with the lake afterwards, as ratios to the archive.
 
 Broker and pipeline share the machine. The archive counts from an empty lake to its last commit; the other cases work on
-that lake, or on one of many small files. Opening is that of a lake with 10,000 commits, from its last checkpoint.
+that lake, or on one of many small files. Jobs move the same topic; export and import count the start of their command.
+Opening is that of a lake with 10,000 commits, from its last checkpoint.
 """
 
 import atexit
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -38,8 +41,8 @@ class Rig:
     messages: int
     folder: Path
 
-    def archive(self, name: str, **options: Any) -> Path:
-        """Archive the topic into a new lake. Returns its directory."""
+    def archive(self, name: str, topic: str = "full", **options: Any) -> Path:
+        """Archive a topic into a new lake. Returns its directory."""
         from penstock.spark.pipelines.archive import Archive, ArchiveOptions
         from penstock.spark.pipelines.lake import Lake
         from penstock.spark.pipelines.remote import Remote
@@ -48,7 +51,7 @@ class Rig:
         root = self.folder / name
         shutil.rmtree(root, ignore_errors=True)
         with Lake(root) as lake:
-            chosen = ArchiveOptions(topics=("full",), **options)
+            chosen = ArchiveOptions(topics=(topic,), **options)
             Archive(lake, Remote(self.url), LocalTaskRunner(), chosen).run_once(Event())
         return root
 
@@ -144,6 +147,87 @@ def restore_rate(own: Rig) -> float:
     return own.messages / best_s(work, turns=1)
 
 
+def moved_rate(own: Rig, kind: str) -> float:
+    """Returns the rate of a replay or a copy of the topic into one of as many partitions, through `Run`."""
+    from penstock.cli.transfer import Run, Selection, Transfer
+    from penstock.model import Priority
+
+    with Client(own.url) as client:
+        client.create_topic(kind, partitions=PARTITIONS)
+        job = Transfer(
+            kind=kind,
+            name=f"bench-{kind}",
+            source="full",
+            target=kind,
+            selection=Selection(),
+            priority=Priority.BACKGROUND if kind == "replay" else None,
+        )
+
+        def work() -> None:
+            run = Run(client, job, PARTITIONS, lambda _: None)
+            run.move(job.ranges(client))
+            assert run.messages == own.messages, "all were moved"
+
+        return own.messages / best_s(work, turns=1)
+
+
+def replay_lake_rate(own: Rig) -> float:
+    """Returns the rate of a replay that finds its topic in the lake alone."""
+    from penstock.cli.replay_lake import LakeReplay
+    from penstock.cli.transfer import Run, Selection
+    from penstock.model import Priority
+    from penstock.spark.pipelines.lake_messages import LakeMessages
+
+    with Client(own.url) as client:
+        fill(client, "gone", own.messages)
+        root = own.archive("gone", topic="gone")
+        client.delete_topic("gone")
+        client.create_topic("replay_lake", partitions=PARTITIONS)
+        job = LakeReplay(
+            kind="replay",
+            name="bench-replay-lake",
+            source="gone",
+            target="replay_lake",
+            selection=Selection(),
+            priority=Priority.BACKGROUND,
+            lake=LakeMessages(str(root), "gone"),
+        )
+
+        def work() -> None:
+            ranges = job.ranges(client)
+            job.check_files(client, ranges)
+            run = Run(client, job, PARTITIONS, lambda _: None)
+            run.move(ranges)
+            assert run.messages == own.messages, "all were moved"
+
+        return own.messages / best_s(work, turns=1)
+
+
+def command_rate(own: Rig, *words: str) -> float:
+    """Returns the rate of a command in a process of its own, its start included."""
+    program = [sys.executable, "-m", "penstock", *words, "--server", own.url, "--json"]
+
+    def work() -> None:
+        subprocess.run(program, check=True, capture_output=True)  # noqa: S603 - our own command
+
+    return own.messages / best_s(work, turns=1)
+
+
+def export_rate(own: Rig) -> float:
+    folder = own.folder / "export"
+    shutil.rmtree(folder, ignore_errors=True)
+    return command_rate(own, "export", "full", "--to", str(folder))
+
+
+def import_rate(own: Rig) -> float:
+    if not (own.folder / "export").exists():
+        export_rate(own)
+    found = command_rate(own, "import", str(own.folder / "export"), "--topic", "imported")
+    with Client(own.url) as client:
+        assert client.topic("imported").total_messages == own.messages, "all were imported"
+    return found
+
+
 def measure_open(effort: Effort) -> CaseResult:
     """Opens a lake of many commits, each with a file and a span; the last checkpoint is as old as one can be."""
     from penstock.spark.pipelines.lake import LakeReader
@@ -236,6 +320,36 @@ CASES = (
         name="restore",
         unit=Unit.MESSAGES_PER_S,
         measure=beside_archive(restore_rate),
+        baseline="archive",
+    ),
+    Case(
+        name="replay",
+        unit=Unit.MESSAGES_PER_S,
+        measure=beside_archive(lambda own: moved_rate(own, "replay")),
+        baseline="archive",
+    ),
+    Case(
+        name="replay_lake",
+        unit=Unit.MESSAGES_PER_S,
+        measure=beside_archive(replay_lake_rate),
+        baseline="archive",
+    ),
+    Case(
+        name="copy",
+        unit=Unit.MESSAGES_PER_S,
+        measure=beside_archive(lambda own: moved_rate(own, "copy")),
+        baseline="archive",
+    ),
+    Case(
+        name="export",
+        unit=Unit.MESSAGES_PER_S,
+        measure=beside_archive(export_rate),
+        baseline="archive",
+    ),
+    Case(
+        name="import",
+        unit=Unit.MESSAGES_PER_S,
+        measure=beside_archive(import_rate),
         baseline="archive",
     ),
     Case(

@@ -41,11 +41,12 @@ def until(is_so):
         Event().wait(0.02)
 
 
-def started(url, *words):
+def started(url, *words, errors=False):
     return subprocess.Popen(
         [sys.executable, "-m", "penstock", *words, "--json"],
         env={**os.environ, "PENSTOCK_SERVER": url},
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if errors else None,
         text=True,
     )
 

@@ -30,6 +30,7 @@ Examples:
   penstock dlq redrive orders --all --dry-run          what would go back
   penstock dlq redrive orders --reason REJECTED --after 1h --rate 50
   penstock dlq redrive orders 0/3 0/4 --target group   these two, only to the group that failed
+  penstock dlq redrive orders --sql "SELECT partition, offset FROM letters WHERE last_error LIKE '%price%'" --dry-run
   penstock dlq discard orders --error 'no such user'   listed no more, and sent nowhere
 """
 
@@ -224,6 +225,13 @@ def in_editor(letter: "DeadLetter") -> str:
 @letter_options
 @click.option("--all", "is_all", is_flag=True, help="All of them.")
 @click.option(
+    "--sql",
+    "query",
+    default="",
+    metavar="QUERY",
+    help="Those whose partition and offset a query over the view letters has. Needs Spark.",
+)
+@click.option(
     "--target",
     type=click.Choice(["topic", "group"]),
     default="topic",
@@ -244,13 +252,22 @@ def redrive(
     *,
     letters: "Letters",
     is_all: bool,
+    query: str,
     broker: BrokerOptions,
     output: Output,
     **more: Any,
 ) -> None:
-    """Send dead letters back. Exit code 1 if some could not go."""
+    """Send dead letters back. Exit code 1 if some could not go.
+
+    The view letters has partition, offset, timestamp, key, value, headers, priority, and why each died: dlq_reason,
+    last_error, group, delivery_attempts, dlq_timestamp, original_topic, original_offset and more.
+    """
     from ..client.dead_letters import Redrive
 
+    if query:
+        if places or is_all:
+            raise click.UsageError("--sql says which: give neither places nor --all")
+        letters = letters._replace(offsets=query_letters(topic, query, broker))
     order = Redrive(meant(letters, places, is_all=is_all), **more)
     with connected(broker) as client:
         done = send_back(client, topic, order)
@@ -258,6 +275,29 @@ def redrive(
     if done.matched < min(len(set(places)), order.limit or len(places)):
         click.echo("some of those places have no dead letter, or none of that kind", err=True)
         ctx.exit(Exit.FOUND_PROBLEMS)
+    if query and order.limit is None and (over := len(letters.offsets or ()) - done.matched) > 0:
+        click.echo(f"{over:,} that the query has went back before, or are discarded", err=True)
+
+
+def query_letters(topic: str, query: str, broker: BrokerOptions) -> list[tuple[int, int]]:
+    """Returns the dead letters that a query selects. NotFound: there are none. Refused: the query is wrong."""
+    from .pipeline_runner import require_spark, server_of
+    from .progress import Bar
+
+    require_spark()
+    from ..spark.pipelines.letter_query import letters_topic, selected_letters
+    from ..spark.pipelines.remote import Remote
+    from ..spark.pipelines.runner import LOCAL_MASTER, session_at
+
+    with server_of(broker) as server, Bar("Spark"):
+        with connected(broker) as client:
+            client.topic(letters_topic(topic))
+        remote = Remote(server["server"] or "", server["key_file"], server["ca_file"])
+        spark = session_at(LOCAL_MASTER, "penstock dlq", {})
+        try:
+            return selected_letters(spark, remote, topic, query)
+        finally:
+            spark.stop()
 
 
 def meant(letters: "Letters", places: tuple[str, ...], *, is_all: bool) -> "Letters":

@@ -1,20 +1,26 @@
 """`penstock archive compact` and `vacuum`: merge small files of a lake, and remove what was merged."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from .arguments import seconds_in, span
 from .output import Output, output_options
-from .pipeline_runner import require_arrow
+from .pipeline_runner import reported, require_arrow
 from .progress import Bar
+from .remote import BrokerOptions, remote_options
 
 if TYPE_CHECKING:
     from ..spark.pipelines.lake import Lake
+    from ..spark.pipelines.report import Reporter
 
 LAKE = click.argument("lake", metavar="LAKE")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 _MIB = 1 << 20
+# A report takes no more.
+_TOPICS_REPORTED_MAX = 100
 
 
 def open_existing(lake: str) -> "Lake":
@@ -29,6 +35,18 @@ def open_existing(lake: str) -> "Lake":
     return Lake(address, publish=publish_table)
 
 
+@contextmanager
+def reported_job(broker: BrokerOptions, opened: "Lake", kind: str) -> Iterator["Reporter"]:
+    """Has the broker, if it answers, note in its audit log that a job on a lake begins and ends."""
+    from ..spark.pipelines.ad_hoc import lake_name
+    from ..spark.pipelines.report import PipelineIdentity
+
+    root = str(opened.root)
+    topics = sorted({name.topic for name in opened.ends})[:_TOPICS_REPORTED_MAX]
+    with reported(broker, PipelineIdentity(lake_name(root, kind), kind, topics, root)) as tell:
+        yield tell
+
+
 @click.command(epilog="Example: penstock archive compact lake --target-size 256 --dry-run")
 @LAKE
 @click.option(
@@ -41,13 +59,19 @@ def open_existing(lake: str) -> "Lake":
     help="Files grow up to this size; one of half of it stays as it is.",
 )
 @DRY_RUN
+@remote_options
 @output_options
-def compact(lake: str, *, target_mib: int, dry_run: bool, output: Output) -> None:
+def compact(
+    lake: str, *, target_mib: int, dry_run: bool, broker: BrokerOptions, output: Output
+) -> None:
     """Merge small files of LAKE into larger ones with the same rows.
 
     The small files stay for readers that are at it, until `penstock archive vacuum` removes them. A lake in a directory
-    has one writer: stop its archive first; it goes on where it was.
+    has one writer: stop its archive first; it goes on where it was. The broker, if it
+    answers, notes it in its audit log.
     """
+    require_arrow()
+    from ..spark.pipelines.archive import PipelineProgress
     from ..spark.pipelines.merge import compact as merge_files
     from ..spark.pipelines.merge import plan_merges
 
@@ -63,12 +87,16 @@ def compact(lake: str, *, target_mib: int, dry_run: bool, output: Output) -> Non
             "is_dry_run": dry_run,
         }
         if not dry_run:
-            with Bar("compact", len(merges), is_wanted=output.is_table) as bar:
+            with (
+                Bar("compact", len(merges), is_wanted=output.is_table) as bar,
+                reported_job(broker, opened, "compact") as tell,
+            ):
                 made = merge_files(
                     opened,
                     target_mib * _MIB,
                     on_merge=lambda done, of: bar.at(done, f"{done:,} of {of:,} files"),
                 )
+                tell(PipelineProgress("running", sum(one.rows for one in made), len(made), 0))
             record["commits"] = [one.commit for one in made]
     will = "would become" if dry_run else "became"
     text = f"{lake}: {record['files_before']:,} files {will} {record['files_after']:,}"
@@ -86,9 +114,14 @@ def compact(lake: str, *, target_mib: int, dry_run: bool, output: Output) -> Non
     help="Keep what was merged since then; --as-of needs it.",
 )
 @DRY_RUN
+@remote_options
 @output_options
-def vacuum(lake: str, *, keep: str, dry_run: bool, output: Output) -> None:
-    """Remove files of LAKE that were merged into others, and in a bucket those of attempts that were cut off."""
+def vacuum(lake: str, *, keep: str, dry_run: bool, broker: BrokerOptions, output: Output) -> None:
+    """Remove files of LAKE that were merged into others, and in a bucket those of attempts that were cut off.
+
+    The broker, if it answers, notes it in its audit log.
+    """
+    require_arrow()
     from datetime import timedelta
 
     from ..spark.pipelines.vacuum import plan_vacuum
@@ -97,7 +130,8 @@ def vacuum(lake: str, *, keep: str, dry_run: bool, output: Output) -> None:
     with open_existing(lake) as opened:
         found = plan_vacuum(opened, timedelta(seconds=seconds_in(keep)))
         if not dry_run:
-            remove_files(opened, found)
+            with reported_job(broker, opened, "vacuum"):
+                remove_files(opened, found)
     record = {
         "lake": lake,
         "files": len(found),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..spark.pipelines.archive import PipelineProgress
     from ..spark.pipelines.model import Pipeline
+    from ..spark.pipelines.report import PipelineIdentity, Reporter
 
 
 def spark_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -82,6 +83,18 @@ def server_of(broker: BrokerOptions) -> Iterator[dict[str, str | None]]:
         path.touch(mode=0o600)
         path.write_text(key)
         yield {**found, "key_file": str(path)}
+
+
+@contextmanager
+def reported(broker: BrokerOptions, identity: "PipelineIdentity") -> Iterator["Reporter"]:
+    """Returns what to call with progress, which goes to the broker, if it answers: a job on a lake needs none."""
+    from ..spark.pipelines.remote import Remote
+    from ..spark.pipelines.report import Reporter
+
+    with server_of(broker) as server:
+        remote = Remote(server["server"] or "", server["key_file"], server["ca_file"])
+        with Reporter(identity, remote) as reporter:
+            yield reporter
 
 
 def run_pipeline(

@@ -10,11 +10,11 @@ from ..errors import PenstockError, Refused
 from .arguments import time_argument
 from .output import Output, output_options
 from .progress import Bar
-from .remote import BrokerOptions, complete_topic, connected, remote_options
+from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
     from ..client import Client
-    from .transfer import Range, Run, Transfer
+    from .transfer import Range, Run, Selection, Transfer
 
 LANES = ["critical", "high", "normal", "low", "background"]
 PLAN = ["partition", "start", "end", "done", "left"]
@@ -25,6 +25,9 @@ Examples:
   penstock replay orders --to orders-again --partition 0 --from 1000 --until 2000
   penstock replay orders --to orders --until-time 1h --rate 500        into the same topic, behind all other work
   penstock replay orders --to orders-again --from-time 2h --name again-2    once more
+  penstock replay orders --to orders-again --lake lake --from-time 2026-01-31T12:00:00Z    what the log has lost, too
+  penstock replay orders --to paid --sql "SELECT key, value FROM messages WHERE CAST(value AS STRING) LIKE '%paid%'"
+  penstock replay orders --group billing --from-time 2h                one group alone goes back, nothing is published
 
 \b
 The same command again goes on where the last one ended, and publishes nothing twice: a job is known by its topics,
@@ -47,10 +50,29 @@ stop producers, wait for 0, stop the copy, and point producers and groups to the
 @click.option(
     "--to",
     "target",
-    required=True,
+    default="",
     metavar="TOPIC",
     shell_complete=complete_topic,
     help="Where the messages go; it has to be there.",
+)
+@click.option(
+    "--group",
+    default="",
+    shell_complete=complete_group,
+    help="To this group alone: it goes back in the log, and reads on from there.",
+)
+@click.option(
+    "--lake",
+    default="",
+    metavar="DIR",
+    help="A lake that TOPIC is archived in, for what the log has lost; a directory or s3://bucket/path.",
+)
+@click.option(
+    "--sql",
+    "query",
+    default="",
+    metavar="QUERY",
+    help="What goes, and how, from the view messages; columns as the Spark sink takes them. Needs Spark.",
 )
 @click.option("--from", "start", help="earliest (default), or an offset of --partition.")
 @click.option("--from-time", help="What was stored from this time on; 15m is 15 minutes ago.")
@@ -73,6 +95,9 @@ def replay(
     source: str,
     *,
     target: str,
+    group: str,
+    lake: str,
+    query: str,
     start: str | None,
     from_time: str | None,
     until: str | None,
@@ -87,25 +112,95 @@ def replay(
 ) -> None:
     """Publish a part of TOPIC once more in a topic, each message once, in a low lane.
 
-    Key, value, headers and time are those of the message; its time to live begins anew. For one group alone,
-    `penstock group reset` goes back.
+    Key, value, headers and time are those of the message; its time to live begins anew. With --lake the lake has what
+    lies before the log, and each offset comes once. With --sql the rows of the query come in one commit.
     """
     from ..model import Priority
-    from .transfer import Selection, Transfer
+    from .transfer import Selection
 
     first = place("--from", start, from_time, partition) or "earliest"
     last = place("--until", until, until_time, partition)
+    selection = Selection(first, last, partition)
+    if group:
+        refuse_with_group(
+            {
+                "--to": target,
+                "--lake": lake,
+                "--sql": query,
+                "--until": last,
+                "--rate": rate,
+                "--name": name,
+            }
+        )
+        replay_to_group(source, group, selection, broker, output, is_dry_run=is_dry_run)
+        return
+    if not target:
+        raise click.UsageError("say where to: --to TOPIC, or --group NAME")
     words = f"{start} {from_time} {partition}"
-    job = Transfer(
-        kind="replay",
-        name=name or job_name("replay", source, target, words),
-        source=source,
-        target=target,
-        selection=Selection(first, last, partition),
-        priority=Priority[priority.upper()],
-        rate=rate,
-    )
+    if query:
+        if rate is not None:
+            raise click.UsageError("--rate: with --sql all rows come in one commit")
+        words += f" {until} {until_time} {query}"
+    facts: dict[str, Any] = {
+        "kind": "replay",
+        "name": name or job_name("replay", source, target, words),
+        "source": source,
+        "target": target,
+        "selection": selection,
+        "priority": Priority[priority.upper()],
+        "rate": rate,
+    }
+    job = replay_of(lake, facts)
+    if query:
+        from .replay_sql import run_sql_replay
+
+        run_sql_replay(job, query, broker, output, is_dry_run=is_dry_run)
+        return
     run_job(job, broker, output, is_dry_run=is_dry_run, is_followed=False)
+
+
+def refuse_with_group(given: dict[str, Any]) -> None:
+    """UsageError: a group goes back to a place and reads on from there, which those options do not fit."""
+    for option, value in given.items():
+        if value:
+            raise click.UsageError(
+                f"--group and {option}: a group goes back in the log and reads on to its end; for a part, or another "
+                "one, replay --to a topic that this group alone reads"
+            )
+
+
+def replay_to_group(
+    source: str,
+    group: str,
+    selection: "Selection",
+    broker: BrokerOptions,
+    output: Output,
+    *,
+    is_dry_run: bool,
+) -> None:
+    from .replay_group import MOVES, go_back
+
+    with connected(broker) as client:
+        moves = go_back(client, source, group, selection, is_dry_run=is_dry_run)
+    output.rows([{"group": group, **one, "dry_run": is_dry_run} for one in moves], MOVES)
+    if output.is_table:
+        click.echo(f"{group} would go back: dry run" if is_dry_run else f"{group} went back")
+
+
+def replay_of(lake: str, facts: dict[str, Any]) -> "Transfer":
+    """Returns the job, from the log or from a lake and the log. FileMissing, NotFound: the lake has no such topic."""
+    if not lake:
+        from .transfer import Transfer
+
+        return Transfer(**facts)
+    from .pipeline_runner import require_arrow
+
+    require_arrow()
+    from ..spark.pipelines.lake_messages import LakeMessages
+    from ..spark.pipelines.store import lake_address
+    from .replay_lake import LakeReplay
+
+    return LakeReplay(**facts, lake=LakeMessages(lake_address(lake), facts["source"]))
 
 
 @click.command(epilog=COPY_EPILOG)
@@ -204,6 +299,8 @@ def run_job(
     if is_dry_run:
         show_plan(job, ranges, output)
         return
+    with connected(broker) as client:
+        job.check_files(client, ranges)
     total = None if is_followed else sum(one.left for one in ranges)
     with patient(broker) as client, Bar(job.name, total, is_wanted=output.is_table) as bar:
 
@@ -221,7 +318,7 @@ def run_job(
             if not is_followed:
                 run.report("stopped")
                 raise
-        except PenstockError as error:
+        except (PenstockError, OSError) as error:
             run.report("failed", str(error))
             raise
         run.report("stopped")

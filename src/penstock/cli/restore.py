@@ -4,7 +4,7 @@ import click
 
 from .lake_files import DRY_RUN, LAKE
 from .output import Output, output_options
-from .pipeline_runner import require_arrow, stop_on_signals
+from .pipeline_runner import reported, require_arrow, stop_on_signals
 from .progress import Bar
 from .remote import BrokerOptions, connected, remote_options
 
@@ -43,7 +43,10 @@ def restore(
     that was cut off goes on when it is repeated. Messages keep their partition and their order; offsets begin at 0.
     """
     require_arrow()
+    from ..spark.pipelines.ad_hoc import lake_name
+    from ..spark.pipelines.archive import PipelineProgress
     from ..spark.pipelines.lake import LakeReader
+    from ..spark.pipelines.report import PipelineIdentity
     from ..spark.pipelines.restore import plan_restore
     from ..spark.pipelines.restore import restore as publish
 
@@ -52,17 +55,20 @@ def restore(
         planned = plan_restore(client, files, topic, target or topic, as_of)
         done = 0
         if not dry_run:
+            into = planned.target
+            job = f"restore.{into[:200]}.{lake_name(lake).rpartition('.')[2]}"
             with (
                 stop_on_signals() as stop,
                 Bar("restore", planned.rows, is_wanted=output.is_table) as bar,
+                reported(broker, PipelineIdentity(job, "restore", [into], into)) as tell,
             ):
+
+                def on_progress(count: int) -> None:
+                    bar.at(count, count)
+                    tell(PipelineProgress("running", count, 0, planned.rows - count))
+
                 done = publish(
-                    client,
-                    files,
-                    planned,
-                    rate=rate,
-                    stop=stop,
-                    on_progress=lambda count: bar.at(count, count),
+                    client, files, planned, rate=rate, stop=stop, on_progress=on_progress
                 )
     record = {
         "lake": lake,

@@ -72,13 +72,9 @@ class Transfer:
 
     def check(self, client: Client) -> int:
         """Returns how many partitions the target has. NotFound, Refused: it cannot go from there to there."""
-        if self.source.endswith(DEAD_LETTER_SUFFIX):
-            raise Refused(f"{self.source} has dead letters: penstock dlq redrive sends them back")
+        check_source(self)
         client.topic(self.source)
-        partitions = client.topic(self.target).partitions
-        if self.source == self.target and self.selection.until is None:
-            raise Refused("into the same topic it would read what it writes: give an end")
-        return partitions
+        return client.topic(self.target).partitions
 
     def ranges(self, client: Client) -> list[Range]:
         """Returns what is selected, and how far the job is. NotFound: there is no such partition."""
@@ -87,6 +83,22 @@ class Transfer:
             raise NotFound("partition", f"{self.source}/{asked.partition}")
         numbers = range(topic.partitions) if asked.partition is None else [asked.partition]
         return [self._range(client, number) for number in numbers]
+
+    @property
+    def lake_root(self) -> str:
+        """Where the lake of the job is; a topic has none."""
+        return ""
+
+    def seams(self, client: Client) -> dict[int, int]:
+        """Returns up to which offset partitions are read from a lake. A topic has none."""
+        return {}
+
+    def check_files(self, client: Client, ranges: list[Range]) -> None:
+        """Looks at files that the job reads, before anything is published. A topic has none."""
+
+    def reader(self, client: Client) -> "Read":
+        """Returns what reads the messages of the job."""
+        return TopicReader(client, self.source).read
 
     def _range(self, client: Client, partition: int) -> Range:
         first = client.fetch(self.source, partition, limit=1, max_bytes=1)
@@ -104,10 +116,7 @@ class Transfer:
         position = self.position(client, partition, first.seed)
         wanted = max(position, start if isinstance(start, int) else 0)
         if 0 < wanted < first.earliest:
-            raise Refused(
-                f"offsets {wanted} to {first.earliest - 1} of {self.source}/{partition} are gone: "
-                "begin another job behind them, with --from and --name"
-            )
+            raise gone(f"{self.source}/{partition}", wanted, first.earliest)
         return Range(partition, begin, max(begin, end), max(begin, position), first.seed)
 
     def position(self, client: Client, partition: int, seed: int) -> int:
@@ -125,12 +134,52 @@ class Transfer:
         return found.sequence or 0
 
 
+def check_source(job: Transfer) -> None:
+    """Refused: messages of that topic do not go into the other one."""
+    if job.source.endswith(DEAD_LETTER_SUFFIX):
+        raise Refused(f"{job.source} has dead letters: penstock dlq redrive sends them back")
+    if job.source == job.target and job.selection.until is None:
+        raise Refused("into the same topic it would read what it writes: give an end")
+
+
+def gone(name: str, start: int, end: int) -> Refused:
+    """Returns the error for offsets of a partition that are not to be had any more."""
+    return Refused(
+        f"offsets {start} to {end - 1} of {name} are gone: begin another job behind them, with --from and --name"
+    )
+
+
 def writer_of(seed: int) -> str:
     return f"log-{seed:x}"
 
 
 # Reads a range from an offset, up to another one at the most: where it ended, and the messages before that.
 Read = Callable[[Range, int, int], tuple[int, list[MessageColumns]]]
+
+
+class TopicReader:
+    """Reads a topic of the broker."""
+
+    def __init__(self, client: Client, source: str) -> None:
+        self._client, self._source = client, source
+
+    def read(self, one: Range, at: int, end: int) -> tuple[int, list[MessageColumns]]:
+        """Returns where an answer of the broker ends, before `end`, and its messages.
+
+        Refused: the topic was made again meanwhile. OffsetOutOfRange: retention took what begins at `at`.
+        """
+        fetched = self._client.fetch(
+            self._source,
+            one.partition,
+            offset=at,
+            limit=LIMIT_MAX_BATCHES,
+            max_bytes=FETCH_BYTES,
+        )
+        if fetched.seed != one.seed:
+            raise Refused(f"topic {self._source} was deleted and made again: begin another job")
+        # Where there is nothing compaction took it, and it is passed over.
+        following = min(end, fetched.next_offset) if fetched.next_offset > at else end
+        return following, [*columns_between(fetched.batches, at, following)]
 
 
 class Chunk(NamedTuple):
@@ -157,10 +206,10 @@ class Run:
         tell: Callable[["Run"], None],
         read: Read | None = None,
     ) -> None:
-        """`read` is where messages come from; None: from the topic that the job names."""
+        """`read` is where messages come from; None: from where the job says."""
         self.job = job
         self._client, self._partitions, self._tell = client, partitions, tell
-        self._read = read or self._from_topic
+        self._read = read or job.reader(client)
         self.messages = self.commits = self.lag = 0
         self._id = uuid.uuid4().hex
         self._began_s = time.monotonic()
@@ -237,20 +286,6 @@ class Run:
         name = self.job.commit_name(one.partition)
         staging = self._client.staging(name, following, writer_of(one.seed), attempt=self._id)
         return Chunk(following, columns, staging.__enter__())
-
-    def _from_topic(self, one: Range, at: int, end: int) -> tuple[int, list[MessageColumns]]:
-        fetched = self._client.fetch(
-            self.job.source,
-            one.partition,
-            offset=at,
-            limit=LIMIT_MAX_BATCHES,
-            max_bytes=FETCH_BYTES,
-        )
-        if fetched.seed != one.seed:
-            raise Refused(f"topic {self.job.source} was deleted and made again: begin another job")
-        # Where there is nothing compaction or retention took it, and it is passed over.
-        following = min(end, fetched.next_offset) if fetched.next_offset > at else end
-        return following, [*columns_between(fetched.batches, at, following)]
 
     def _stage(self, one: Range, chunk: Chunk) -> None:
         for columns in chunk.columns:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from penstock.cli.exits import Exit
+from penstock.client.http_page import client_call, http_path
 from penstock.client.pipelines import PipelineReport, report_pipeline
 
 from .rigs import archived, publish
@@ -99,3 +100,29 @@ def test_the_demo_says_in_one_line_that_spark_is_not_there(tmp_path, monkeypatch
     assert scene.is_good
     assert scene.lines == [("left out", "Spark is not installed: pip install 'penstock[spark]'")]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_jobs_on_a_lake_are_lines_of_the_audit_log(client, topic, tmp_path, said):
+    publish(client, topic, 30)
+    lake = tmp_path / "lake"
+    archived(lake, client.url, topic, commit_messages_max=10)
+    server = ("--server", client.url)
+    said("archive", "compact", str(lake), "--dry-run", *server)
+    said("archive", "compact", str(lake), *server)
+    said("archive", "vacuum", str(lake), "--keep", "0s", *server)
+    back = f"{topic}-back"
+    said("archive", "restore", str(lake), topic, "--as", back, "--dry-run", *server)
+    said("archive", "restore", str(lake), topic, "--as", back, *server)
+    noted = client_call(client, http_path("admin", "audit"))
+    lines = [one for one in json.dumps(noted).split('"') if topic in one and " into " in one]
+    told = [(one.split()[0], one.rpartition("into ")[2]) for one in lines]
+    assert sorted(told) == [
+        ("compact", f"{lake}: starting"),
+        ("compact", f"{lake}: stopped, 30 messages"),
+        ("restore", f"{back}: starting"),
+        ("restore", f"{back}: stopped, 30 messages"),
+        ("vacuum", f"{lake}: starting"),
+        ("vacuum", f"{lake}: stopped, 0 messages"),
+    ]
+    # A lake is worked on without a broker, too.
+    said("archive", "compact", str(lake), "--server", "penstock://127.0.0.1:1")

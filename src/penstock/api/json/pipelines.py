@@ -27,7 +27,20 @@ class PipelineIn(Strict):
     and `batch_ms` are of its last commit.
     """
 
-    kind: Literal["archive", "stream", "load", "sql", "replay", "copy", "export", "import", "work"]
+    kind: Literal[
+        "archive",
+        "stream",
+        "load",
+        "sql",
+        "replay",
+        "copy",
+        "export",
+        "import",
+        "work",
+        "restore",
+        "compact",
+        "vacuum",
+    ]
     state: State
     topics: list[str] = msgspec.field(default_factory=list)
     target: str = ""

@@ -136,8 +136,8 @@ def named_source(written: str, kind: str, as_of: str = "") -> tuple[str, Source]
     return view, TopicSource(topic=check_name(name, "topic"))
 
 
-def lake_name(root: str) -> str:
-    """Returns the name of the archive of a lake: the name of its directory or bucket, and a hash of its path.
+def lake_name(root: str, kind: str = "archive") -> str:
+    """Returns the name of the archive, or another job, of a lake: its directory or bucket, and a hash of its path.
 
     It is also the group that retention waits for. Two lakes with one name would share that group, and messages that the
     slower one has not read would expire.
@@ -147,7 +147,7 @@ def lake_name(root: str) -> str:
     )
     place = root if root.startswith(S3_SCHEME) else Path(root).resolve()
     path_hash = sha256(os.fsencode(place)).hexdigest()[:_PATH_HASH_CHARACTERS]
-    return f"archive.{plain[:_DIRECTORY_CHARACTERS_MAX]}.{path_hash}"
+    return f"{kind}.{plain[:_DIRECTORY_CHARACTERS_MAX]}.{path_hash}"
 
 
 def _pipeline(

@@ -62,10 +62,10 @@ class Reporter:
         self._tell(progress)
 
     def _run(self) -> None:
-        while True:
+        # The audit log has the beginning also of a pipeline that is done before this thread runs.
+        self._send(PipelineProgress("starting", 0, 0, 0))
+        while not self._stop.wait(EVERY_S):
             self._send(self._last)
-            if self._stop.wait(EVERY_S):
-                return
 
     def _send(self, progress: PipelineProgress) -> None:
         current = PipelineReport(

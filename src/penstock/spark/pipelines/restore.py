@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from ...api.publish import Acks, PublishBatch
@@ -26,6 +25,7 @@ from .lake import LakeReader
 from .lake_log import LogRows, files_of_topic, require_archive
 from .load_task import stored_of
 from .manifest import LakeFile
+from .rows import moments_ns
 
 if TYPE_CHECKING:
     from ...client import Client
@@ -112,7 +112,7 @@ def _require_own(client: "Client", files: LakeReader, one: PartitionPlan, target
         pairs = [(theirs.column(one)[0], first.column(one)[0]) for one in ("key", "value")]
         moment = theirs.column("timestamp").cast(pa.int64())[0].as_py()
         is_same = all(own.as_py() == other.as_py() for own, other in pairs)
-        if is_same and moment == int(_moments_ns(first.slice(0, 1))[0]):
+        if is_same and moment == int(moments_ns(first.slice(0, 1))[0]):
             return
     raise Refused(
         f"topic {target}, partition {number} has other messages: restore into a topic that is new or empty"
@@ -171,11 +171,6 @@ def _pieces(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from _pieces([batch.slice(0, half), batch.slice(half)])
 
 
-def _moments_ns(rows: Any) -> "np.ndarray":
-    moments = np.asarray(rows.column("timestamp").cast(pa.int64()))
-    return moments * _NS_PER_US + np.asarray(rows.column("nanos"), np.int64)
-
-
 def _columns(rows: pa.RecordBatch) -> Columns:
     ends = rows.column("expires_at")
     expires_at = None
@@ -183,7 +178,7 @@ def _columns(rows: pa.RecordBatch) -> Columns:
         found = ends.cast(pa.int64()).to_pylist()
         expires_at = [None if one is None else one * _NS_PER_US for one in found]
     columns = columns_of_rows(rows, 0)
-    return msgspec.structs.replace(columns, timestamps=_moments_ns(rows), expires_at=expires_at)
+    return msgspec.structs.replace(columns, timestamps=moments_ns(rows), expires_at=expires_at)
 
 
 def _send(

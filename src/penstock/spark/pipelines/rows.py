@@ -75,6 +75,12 @@ def _headers(found: pa.ListArray) -> pa.ListArray:
     return pa.ListArray.from_arrays(found.offsets, pairs, kind)
 
 
+def moments_ns(rows: Any) -> "np.ndarray":
+    """Returns the timestamps of a lake's rows in nanoseconds."""
+    moments = np.asarray(rows.column("timestamp").cast(pa.int64()))
+    return moments * _NS_PER_US + np.asarray(rows.column("nanos"), np.int64)
+
+
 def by_time(batch: pa.RecordBatch, split: Split) -> list[tuple[int, pa.RecordBatch]]:
     """Returns the rows of a batch by day or hour since 1970, each part in the order of offsets."""
     if split is Split.NONE or batch.num_rows == 0:
