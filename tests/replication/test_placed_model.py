@@ -193,3 +193,12 @@ def test_batch_torn_by_a_power_cut_of_the_follower_is_no_damage() -> None:
     left = Storage(SimDisk(Tree({**tree.files, path: torn}, tree.directories)))
     assert left.open()
     assert left.logs[PATH].end_offset == 0
+
+
+def test_log_in_which_nothing_was_written_is_gone_on_with_in_any_epoch() -> None:
+    """Both nodes began an epoch of their own in a log that was empty: neither has anything that is not the other's."""
+    mine, theirs = facts(514), facts(257)
+    assert keep_to(mine, theirs) == 0
+    longer = LogFacts(PATH, LOG_ID, 0, 9, (EpochAt(514, 0),), 700, 128)
+    assert keep_to(longer, theirs) == 0
+    assert keep_to(mine, LogFacts(PATH, LOG_ID, 0, 9, (EpochAt(257, 0),), 700, 128)) == NOTHING
