@@ -1,6 +1,9 @@
 """A broker and its standby, by what clients and operators see of them: two real processes."""
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +12,7 @@ from penstock.errors import NotLeader, PenstockError
 
 from .pairs import TOPIC, Pair, pair
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "standby.py"
 PATIENT = ClientSettings(retry=RetryPolicy(retries=1000, backoff_ms=20, backoff_ms_max=30_000))
 
 
@@ -90,6 +94,12 @@ def test_a_node_that_follows_names_the_leader_on_every_port(nodes):
     assert producer.flush(60) == 0
     assert failed == [None]
     assert first.values() == ["by-kafka"]
+
+
+def test_the_example_runs_to_its_end():
+    ran = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "10 orders are on the standby"
 
 
 class Load:

@@ -1,5 +1,6 @@
 """What a pair of brokers keeps through kills, stops and damaged files: two real processes that ask for keys."""
 
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -172,6 +173,26 @@ def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+
+
+def test_an_old_copy_of_the_directory_of_a_standby_fetches_what_it_lacks(nodes, tmp_path):
+    first, second = nodes
+    assert first.publish("a").status == 200
+    assert second.stop() == 0
+    shutil.copytree(second.data, tmp_path / "old")
+    second.start()
+    first.until_in_sync()
+    assert first.publish("b", "c").status == 200
+    second.kill()
+    shutil.rmtree(second.data)
+    shutil.copytree(tmp_path / "old", second.data)
+    second.start()
+    first.until_in_sync()
+    first.kill()
+    second.promote()
+    first.start()
+    second.until_in_sync()
+    assert second.values() == ["a", "b", "c"]
 
 
 def test_flipped_bits_in_files_of_a_standby_heal_from_the_leader(nodes, effort):
