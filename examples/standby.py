@@ -17,7 +17,7 @@ from penstock.client import Client, ClientSettings, RetryPolicy
 from penstock.errors import PenstockError
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
-PATIENT = ClientSettings(retry=RetryPolicy(retries=100))
+PATIENT = ClientSettings(retry=RetryPolicy(retries=100, backoff_ms=50, backoff_ms_max=60_000))
 
 
 def free_ports(count: int) -> list[int]:
@@ -59,14 +59,13 @@ def main() -> None:
                     break
                 except PenstockError as error:
                     print(f"not yet: {error}")
-                    time.sleep(1)
+                    time.sleep(0.1)
             for number in range(10):
                 client.publish("orders", f"order {number}", acks="all")
             print("10 orders are acknowledged: on two disks")
             first.kill()
             first.wait()
             print("the leader is killed; the standby is promoted")
-            time.sleep(1)
             subprocess.run([*PENSTOCK, "promote", *second_words], check=True)  # noqa: S603 - our own program
             found = [message.value for _, message in client.read("orders")]
             print(f"{len(found)} orders are on the standby")

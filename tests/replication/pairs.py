@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PATIENCE_S = 120
+TOPIC = {"name": "orders", "num_partitions": 1, "config": {"visibility_timeout_ms": 600_000}}
 
 
 class Reply(NamedTuple):
@@ -35,7 +36,7 @@ class Node:
         self.number, self.data = number, directory / f"node-{number}"
         self.http, self.binary, self.peer = free_ports(3)
         self.log = directory / f"node-{number}.log"
-        self.settings = settings
+        self.settings, self.key = settings, ""
         self.process: subprocess.Popen[bytes] | None = None
         self.other: Node
 
@@ -95,6 +96,8 @@ class Node:
         try:
             sent = None if body is None else json.dumps(body)
             kind = {"content-type": "application/json"} if body is not None else {}
+            if self.key:
+                kind["authorization"] = f"Bearer {self.key}"
             connection.request(method, target, body=sent, headers={**kind, **headers})
             answer = connection.getresponse()
             content = answer.read()
@@ -127,6 +130,28 @@ class Node:
             "cluster.key_file": str(directory / f"{name}-key.pem"),
         }
 
+    def publish(self, *values: str, topic: str = "orders", **more: object) -> Reply:
+        messages = [{"value": one, **more} for one in values]
+        return self.call("POST", f"/topics/{topic}/messages", {"messages": messages, "acks": "all"})
+
+    def values(self, topic: str = "orders") -> list[str]:
+        target = f"/topics/{topic}/partitions/0/messages?offset=0&limit=10000"
+        return [one["value"] for one in self.call("GET", target).json["messages"]]
+
+    def poll(self, limit: int = 100, group: str = "g", topic: str = "orders") -> list[dict]:
+        target = f"/topics/{topic}/messages?group={group}&max={limit}&timeout=0s"
+        reply = self.call("GET", target)
+        assert reply.status == 200, reply.json
+        return reply.json["messages"]
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
     def promote(self, *words: str) -> None:
         done = self.command("promote", *words)
         assert done.returncode == 0, (done.stderr, self.log.read_text()[-2000:])
@@ -151,6 +176,26 @@ class Pair(NamedTuple):
     def addresses(self) -> str:
         return f"{self.first.address},127.0.0.1:{self.second.binary}"
 
+    def in_sync(self) -> "Pair":
+        """The one that leads first, and then the other, which has everything."""
+        for one in self:
+            if not one.is_running:
+                one.start()
+        roles = {one: one.role() for one in self}
+        leader = next((one for one in self if roles[one] == "leading"), None)
+        if leader is None:
+            leader = self.first
+            leader.until(lambda: "leading" in (leader.role(), leader.other.role()), "a leader")
+            leader = leader if leader.role() == "leading" else leader.other
+        leader.until_in_sync()
+        return Pair(leader, leader.other)
+
+    def remake_topic(self) -> None:
+        """The first leads: it has the topic, with nothing in it."""
+        self.first.call("DELETE", "/topics/orders")
+        made = self.first.call("POST", "/topics", TOPIC)
+        assert made.status == 201, made.json
+
 
 @contextmanager
 def pair(directory: Path, *, is_started: bool = True, **settings: str):
@@ -166,5 +211,5 @@ def pair(directory: Path, *, is_started: bool = True, **settings: str):
         yield Pair(first, second)
     finally:
         for one in (first, second):
-            if one.process is not None and one.process.poll() is None:
+            if one.is_running:
                 one.kill()

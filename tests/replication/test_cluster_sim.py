@@ -32,11 +32,12 @@ def test_three_nodes(seed: int, min_isr: int) -> None:
 def test_planted_bug_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises(Violation):
-        run_seeds(range(100, 112))
+        run_seeds()
 
 
-def run_seeds(seeds: range) -> None:
-    for seed in seeds:
+def run_seeds() -> None:
+    # The first one is the quickest in which a log is cut in one step where two are needed.
+    for seed in (128, *range(100, 112)):
         run_cluster(seed, nodes=2 + seed % 2, seconds=_SECONDS)
 
 

@@ -1,100 +1,105 @@
 """A broker and its standby, by what clients and operators see of them: two real processes."""
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from penstock.client import Client, ClientSettings, RetryPolicy
 from penstock.errors import NotLeader, PenstockError
 
-from .pairs import Pair, pair
+from .pairs import TOPIC, Pair, pair
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "standby.py"
 PATIENT = ClientSettings(retry=RetryPolicy(retries=1000, backoff_ms=20, backoff_ms_max=30_000))
-TOPIC = {"name": "orders", "num_partitions": 1, "config": {"visibility_timeout_ms": 600_000}}
 
 
-def publish(node, *values: str, **more: object):
-    messages = [{"value": one, **more} for one in values]
-    return node.call("POST", "/topics/orders/messages", {"messages": messages, "acks": "all"})
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with pair(tmp_path_factory.mktemp("pair")) as nodes:
+        yield nodes
 
 
-def values_of(node) -> list[str]:
-    reply = node.call("GET", "/topics/orders/partitions/0/messages?offset=0&limit=10000")
-    return [one["value"] for one in reply.json["messages"]]
+@pytest.fixture
+def nodes(running):
+    """The leader and its standby, in sync, with an empty topic: one pair of processes for all tests."""
+    found = running.in_sync()
+    found.remake_topic()
+    return found
 
 
-def poll(node, limit: int = 100) -> list[dict]:
-    reply = node.call("GET", f"/topics/orders/messages?group=g&max={limit}&timeout=0s")
-    assert reply.status == 200, reply.json
-    return reply.json["messages"]
+def test_a_standby_has_everything_that_was_acknowledged_and_the_old_leader_follows_it(nodes):
+    first, second = nodes
+    stored = first.publish("a", "b", "c", "d", "e")
+    assert {(one["guarantee"], one["copies"]) for one in stored.json["results"]} == {
+        ("replicated", 2)
+    }
+    assert first.publish("later", delay="1h").status == 200
+    schema = {"schema": '{"type": "object"}', "schemaType": "JSON"}
+    made = first.call("POST", "/subjects/orders-value/versions", schema)
+    assert made.status == 200, made.json
+    lent = first.poll(3)
+    acked = {"receipt_handle": lent[0]["receipt_handle"]}
+    assert first.call("POST", "/messages/ack", acked).status == 200
+
+    first.kill()
+    refused = second.call("GET", "/topics/orders/partitions/0/messages?offset=0")
+    assert refused.json["error"] == "NOT_LEADER"
+    second.promote()
+
+    assert second.values() == ["a", "b", "c", "d", "e"]
+    assert second.call("GET", "/subjects/orders-value/versions").json == [1]
+    assert second.call("GET", "/topics/orders/delayed").json["messages"] != []
+    # Alone it confirms nothing: what it would acknowledge now, the loss of this machine would take.
+    alone = second.publish("f")
+    assert (alone.status, alone.json["error"]) == (503, "NOT_ENOUGH_REPLICAS")
+    assert alone.headers["retry-after"]
+
+    first.start()
+    second.until_in_sync()
+    assert first.role() == "following"
+    assert second.publish("f").status == 200
+    # What was lent before is still lent, with the same receipt, and what was acked stays so.
+    held = {"receipt_handle": lent[1]["receipt_handle"]}
+    assert second.call("POST", "/messages/ack", held).status == 200
+    assert [one["value"] for one in second.poll()] == ["d", "e", "f"]
 
 
-def test_a_standby_has_everything_that_was_acknowledged_and_the_old_leader_follows_it(tmp_path):
-    with pair(tmp_path) as (first, second):
-        assert first.call("POST", "/topics", TOPIC).status == 201
-        stored = publish(first, "a", "b", "c", "d", "e")
-        assert {(one["guarantee"], one["copies"]) for one in stored.json["results"]} == {
-            ("replicated", 2)
-        }
-        assert publish(first, "later", delay="1h").status == 200
-        schema = {"schema": '{"type": "object"}', "schemaType": "JSON"}
-        made = first.call("POST", "/subjects/orders-value/versions", schema)
-        assert made.status == 200, made.json
-        lent = poll(first, 3)
-        acked = {"receipt_handle": lent[0]["receipt_handle"]}
-        assert first.call("POST", "/messages/ack", acked).status == 200
+def test_a_node_that_follows_names_the_leader_on_every_port(nodes):
+    first, second = nodes
+    assert first.call("GET", "/leader").status == 200
+    assert second.call("GET", "/leader").status == 503
+    ready = second.call("GET", "/readyz")
+    assert (ready.status, ready.json["role"]) == (200, "following")
+    for target in ("/topics", "/topics/orders/messages?group=g", "/no/such/route"):
+        refused = second.call("GET", target)
+        assert (refused.status, refused.json["error"]) == (421, "NOT_LEADER")
+        assert refused.json["leader"] == first.address
+    written = second.call("POST", "/topics/orders/messages", {"messages": [{"value": "x"}]})
+    assert (written.status, written.json["error"]) == (421, "NOT_LEADER")
+    with (
+        Client(second.address, settings=ClientSettings(retry=RetryPolicy(retries=0))) as client,
+        pytest.raises(NotLeader) as refusal,
+    ):
+        client.publish("orders", b"x")
+    assert refusal.value.fields["leader"] == first.address
+    # A client of Kafka that knows only this node finds the leader through it.
+    from confluent_kafka import Producer
 
-        first.kill()
-        refused = second.call("GET", "/topics/orders/partitions/0/messages?offset=0")
-        assert refused.json["error"] == "NOT_LEADER"
-        second.promote()
-
-        assert values_of(second) == ["a", "b", "c", "d", "e"]
-        assert second.call("GET", "/subjects/orders-value/versions").json == [1]
-        assert second.call("GET", "/topics/orders/delayed").json["messages"] != []
-        # Alone it confirms nothing: what it would acknowledge now, the loss of this machine would take.
-        alone = publish(second, "f")
-        assert (alone.status, alone.json["error"]) == (503, "NOT_ENOUGH_REPLICAS")
-        assert alone.headers["retry-after"]
-
-        first.start()
-        second.until_in_sync()
-        assert first.role() == "following"
-        assert publish(second, "f").status == 200
-        # What was lent before is still lent, with the same receipt, and what was acked stays so.
-        held = {"receipt_handle": lent[1]["receipt_handle"]}
-        assert second.call("POST", "/messages/ack", held).status == 200
-        assert [one["value"] for one in poll(second)] == ["d", "e", "f"]
+    failed: list[object] = []
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{second.binary}", "acks": "all"})
+    producer.produce("orders", b"by-kafka", on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(60) == 0
+    assert failed == [None]
+    assert first.values() == ["by-kafka"]
 
 
-def test_a_node_that_follows_names_the_leader_on_every_port(tmp_path):
-    with pair(tmp_path) as (first, second):
-        assert first.call("POST", "/topics", TOPIC).status == 201
-        assert first.call("GET", "/leader").status == 200
-        assert second.call("GET", "/leader").status == 503
-        ready = second.call("GET", "/readyz")
-        assert (ready.status, ready.json["role"]) == (200, "following")
-        for target in ("/topics", "/topics/orders/messages?group=g", "/no/such/route"):
-            refused = second.call("GET", target)
-            assert (refused.status, refused.json["error"]) == (421, "NOT_LEADER")
-            assert refused.json["leader"] == first.address
-        written = second.call("POST", "/topics/orders/messages", {"messages": [{"value": "x"}]})
-        assert (written.status, written.json["error"]) == (421, "NOT_LEADER")
-        with (
-            Client(second.address, settings=ClientSettings(retry=RetryPolicy(retries=0))) as client,
-            pytest.raises(NotLeader) as refusal,
-        ):
-            client.publish("orders", b"x")
-        assert refusal.value.fields["leader"] == first.address
-        # A client of Kafka that knows only this node finds the leader through it.
-        from confluent_kafka import Producer
-
-        failed: list[object] = []
-        producer = Producer({"bootstrap.servers": f"127.0.0.1:{second.binary}", "acks": "all"})
-        producer.produce("orders", b"by-kafka", on_delivery=lambda error, _: failed.append(error))
-        assert producer.flush(60) == 0
-        assert failed == [None]
-        assert values_of(first) == ["by-kafka"]
+def test_the_example_runs_to_its_end():
+    ran = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "10 orders are on the standby"
 
 
 class Load:
@@ -131,60 +136,59 @@ class Load:
         self._nodes.first.until(lambda: len(self.acknowledged) >= wanted, "acknowledged")
 
 
-def test_a_planned_switch_over_under_load_loses_nothing_and_stores_nothing_twice(tmp_path):
-    with pair(tmp_path) as nodes:
-        assert nodes.first.call("POST", "/topics", TOPIC).status == 201
-        with Load(nodes) as load:
-            load.until(20)
-            nodes.second.promote()
-            load.until(20)
-            nodes.first.promote()
-            load.until(20)
-        nodes.first.until_in_sync()
-        assert values_of(nodes.first) == load.acknowledged
+def test_a_planned_switch_over_under_load_loses_nothing_and_stores_nothing_twice(nodes):
+    before = {one.number: len(one.log.read_text()) for one in nodes}
+    with Load(nodes) as load:
+        load.until(20)
+        nodes.second.promote()
+        load.until(20)
+        nodes.first.promote()
+        load.until(20)
+    nodes.first.until_in_sync()
+    assert nodes.first.values() == load.acknowledged
+    # Nothing was written behind a hand-over that would have to be cut.
+    for one in nodes:
+        assert "set aside" not in one.log.read_text()[before[one.number] :]
 
 
-def test_whichever_is_killed_nothing_acknowledged_is_lost(tmp_path, effort):
-    with pair(tmp_path) as nodes:
-        leader, other = nodes
-        assert leader.call("POST", "/topics", TOPIC).status == 201
-        with Load(nodes) as load:
-            for _ in range(effort(check=1, test=2, torture=50)):
-                load.until(10)
-                leader.kill()
-                other.promote()
-                leader.start()
-                other.until_in_sync()
-                leader, other = other, leader
-                load.until(5)
-                other.kill()
-                other.start()
-                leader.until_in_sync()
-        found = values_of(leader)
-        assert [one for one in found if one in {*load.acknowledged}] == load.acknowledged
-        assert len(found) == len({*found})
+def test_whichever_is_killed_nothing_acknowledged_is_lost(nodes, effort):
+    leader, other = nodes
+    with Load(nodes) as load:
+        for _ in range(effort(check=1, test=2, torture=50)):
+            load.until(10)
+            leader.kill()
+            other.promote()
+            leader.start()
+            other.until_in_sync()
+            leader, other = other, leader
+            load.until(5)
+            other.kill()
+            other.start()
+            leader.until_in_sync()
+    found = leader.values()
+    assert [one for one in found if one in {*load.acknowledged}] == load.acknowledged
+    assert len(found) == len({*found})
 
 
-def test_a_leader_that_starts_again_asks_its_standby_and_leads_on(tmp_path):
-    with pair(tmp_path) as (first, second):
-        assert first.call("POST", "/topics", TOPIC).status == 201
-        assert publish(first, "a").status == 200
-        epoch = first.call("GET", "/leader").json["epoch"]
-        assert first.stop() == 0
-        first.start()
-        first.until_in_sync()
-        assert first.call("GET", "/leader").json["epoch"] > epoch
-        assert second.role() == "following"
-        assert values_of(first) == ["a"]
-        # Both off, and only one comes back: it does not know what the other did meanwhile.
-        second.kill()
-        first.kill()
-        first.start()
-        assert first.role() == "waiting"
-        refused = first.call("GET", "/topics")
-        assert (refused.status, refused.json["error"]) == (503, "NOT_LEADER")
-        first.promote()
-        assert values_of(first) == ["a"]
+def test_a_leader_that_starts_again_asks_its_standby_and_leads_on(nodes):
+    first, second = nodes
+    assert first.publish("a").status == 200
+    epoch = first.call("GET", "/leader").json["epoch"]
+    assert first.stop() == 0
+    first.start()
+    first.until_in_sync()
+    assert first.call("GET", "/leader").json["epoch"] > epoch
+    assert second.role() == "following"
+    assert first.values() == ["a"]
+    # Both off, and only one comes back: it does not know what the other did meanwhile.
+    second.kill()
+    first.kill()
+    first.start()
+    assert first.role() == "waiting"
+    refused = first.call("GET", "/topics")
+    assert (refused.status, refused.json["error"]) == (503, "NOT_LEADER")
+    first.promote()
+    assert first.values() == ["a"]
 
 
 def test_certificates_of_another_cluster_are_refused_in_one_line(tmp_path):
@@ -214,17 +218,22 @@ def test_certificates_of_another_cluster_are_refused_in_one_line(tmp_path):
 def test_a_leader_that_goes_on_alone_says_so_and_its_standby_leads_only_by_force(tmp_path):
     with pair(tmp_path, cluster__min_isr="1") as (first, second):
         assert first.call("POST", "/topics", TOPIC).status == 201
+        both = first.publish("0").json["results"][0]
+        assert (both["guarantee"], both["copies"]) == ("replicated", 2)
+        with Client(first.address) as client:
+            assert client.publish("orders", b"1", acks="all").guarantee == "replicated"
         first.until_confirmed()
         second.kill()
         first.until(lambda: first.call("GET", "/cluster").json["in_sync"] == 1, "alone")
-        assert publish(first, "a").json["results"][0]["copies"] == 1
+        alone = first.publish("a").json["results"][0]
+        assert (alone["guarantee"], alone["copies"]) == ("fsynced", 1)
         first.kill()
         second.start()
         refused = second.command("promote")
         assert refused.returncode == 3
         assert "--force" in refused.stderr
         second.promote("--force")
-        assert values_of(second) == []
+        assert second.values() == ["0", "1"]
         # What only the old leader had is cut there, and kept in a file.
         first.start()
         second.until_in_sync()

@@ -201,3 +201,12 @@ def test_histories_part_where_the_last_common_epoch_ends() -> None:
     follower = LogFacts(PATH, LOG_ID, 0, 55, (EpochAt(257, 0), EpochAt(514, 40)))
     assert keep_to(leader, follower) == 40
     assert keep_to(follower, leader) == 40
+
+
+def test_log_in_which_nothing_was_written_is_gone_on_with_in_any_epoch() -> None:
+    """Both nodes began an epoch of their own in a log that was empty: neither has anything that is not the other's."""
+    mine, theirs = facts(514), facts(257)
+    assert keep_to(mine, theirs) == 0
+    longer = LogFacts(PATH, LOG_ID, 0, 9, (EpochAt(514, 0),), 700, 128)
+    assert keep_to(longer, theirs) == 0
+    assert keep_to(mine, LogFacts(PATH, LOG_ID, 0, 9, (EpochAt(257, 0),), 700, 128)) == NOTHING

@@ -536,7 +536,8 @@ class Catalogue:
                 ends.append(partition.ends())
             except (FileMissing, DamagedFile) as error:
                 self.fail(partition, error)
-        with suppress(NoSpace):
-            self.record_meta(ends, Now(self.meta.log.append_time, 0))
+        if not self.reign.is_over:
+            with suppress(NoSpace):
+                self.record_meta(ends, Now(self.meta.log.append_time, 0))
         self._take_snapshot()
         self.meta.log.close()

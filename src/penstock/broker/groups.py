@@ -22,7 +22,7 @@ from ..model import check_name
 from .catalogue import Catalogue, Topic
 from .partition import Now, Partition, consumption
 from .partition.records import ModeSet
-from .partition.start import offset_in
+from .partition.start import offset_in, visible_end
 from .topics import INTERNAL_PREFIX
 
 _HOUR_NS = 3600 * 1_000_000_000
@@ -166,7 +166,8 @@ def commit(
 
 def lag_of(partition: Partition, delivery: Delivery, now: Now) -> PartitionLag:
     progress, log = delivery.progress, partition.messages
-    start, end = log.start_offset, log.end_offset
+    # Without min_isr 2 a group may have finished what is not committed yet.
+    start, end = log.start_offset, max(visible_end(log), progress.floor)
     oldest, lag = max(progress.lowest_unfinished(), start), unfinished(partition, delivery)
     return PartitionLag(
         partition.topic,
@@ -183,7 +184,7 @@ def lag_of(partition: Partition, delivery: Delivery, now: Now) -> PartitionLag:
 def unfinished(partition: Partition, delivery: Delivery) -> int:
     """How many messages a group has still to finish. Where the log was compacted, offsets without one do not count."""
     progress, log = delivery.progress, partition.messages
-    start, end = log.start_offset, log.end_offset
+    start, end = log.start_offset, visible_end(log)
     is_compacted = partition.config.cleanup is Cleanup.COMPACT or log.compacted_to > start
     if is_compacted:
         # What came back is known one by one; what was never handed out is counted in the log.

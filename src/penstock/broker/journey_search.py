@@ -21,6 +21,7 @@ from ..log.lookup import offset_at
 from ..model import Headers, MessageColumns
 from .journeys import describe
 from .partition import Partition
+from .partition.start import visible_end
 from .partition.stories import MessageFacts, standings_of, tell_many
 
 if TYPE_CHECKING:
@@ -74,10 +75,11 @@ class _Search:
     def in_partition(self, node: "Node", partition: Partition, offset: int) -> int | None:
         """Search a partition from an offset on. Returns where to go on; None: it is done."""
         log, end_ns = partition.messages, self.asked.end_ns
+        end = visible_end(log)
         offset = max(offset, log.start_offset)
         if self.asked.start_ns is not None:
             offset = max(offset, offset_at(log, self.asked.start_ns))
-        while offset < log.end_offset:
+        while offset < end:
             if self.is_full:
                 return offset
             room = min(_READ_BYTES, max(1, self.asked.bytes_max - self.scanned))
@@ -87,7 +89,7 @@ class _Search:
                 offset = damage.next_offset or log.end_offset
                 continue
             for head, batch in batches_in(run.data, seed=log.seed, is_verified=True):
-                if end_ns is not None and head.append_time >= end_ns:
+                if head.base_offset >= end or (end_ns is not None and head.append_time >= end_ns):
                     return None
                 self.scanned += head.length
                 wanted = [one for one in self._wanted(head, batch) if one >= offset]
@@ -194,8 +196,8 @@ def latest(node: "Node", command: ListJourneys) -> JourneyPage:
     rows: list[JourneyRow] = []
     for partition in recent:
         log = partition.messages
-        first = max(log.start_offset, log.end_offset - limit)
-        told = tell_many(partition, [*range(first, log.end_offset)])
+        end = visible_end(log)
+        told = tell_many(partition, [*range(max(log.start_offset, end - limit), end)])
         rows += [row_of(node, partition, facts, story) for facts, story in told.values()]
     rows.sort(key=lambda row: row.start_ns, reverse=True)
     return JourneyPage(rows[:limit], 0)

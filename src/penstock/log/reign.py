@@ -38,6 +38,11 @@ class Reign(Protocol):
         """Whether other nodes have these logs too, so that what is at the end of one may still be cut."""
         ...
 
+    @property
+    def is_over(self) -> bool:
+        """Whether another node leads now: what would still be written here is in no history, and would be cut."""
+        ...
+
     def next_epoch(self, epoch: Epoch) -> Epoch:
         """The epoch to go on in where offsets may have been used in `epoch`; the same one: nothing has to begin."""
         ...
@@ -56,7 +61,7 @@ class Reign(Protocol):
 class LocalReign:
     """A node that has its logs for itself."""
 
-    is_shared = False
+    is_shared = is_over = False
 
     def next_epoch(self, epoch: Epoch) -> Epoch:
         return Epoch(epoch + 1)

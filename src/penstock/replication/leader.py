@@ -49,6 +49,8 @@ class Leader:
         self.streams: list[Stream] = []
         # The epoch of another node that leads now; 0: none is known.
         self.fenced_by = 0
+        # Another node leads, or is about to: nothing more is committed here.
+        self.is_over = False
         self.recent: deque[Event] = deque()
         self._recent_bytes, self._memory_bytes = 0, memory_bytes
         self.watermark = Watermark()

@@ -46,6 +46,9 @@ def keep_to(leader: LogFacts, follower: LogFacts) -> int:
     """The offset up to which a follower's log is the leader's; NOTHING if it cannot be gone on with."""
     if leader.log_id != follower.log_id:
         return NOTHING
+    if follower.start == follower.end == leader.start:
+        # It has nothing of its own, in whichever epoch it was made.
+        return follower.end
     common = {one.epoch for one in leader.epochs} & {one.epoch for one in follower.epochs}
     if not common:
         return NOTHING

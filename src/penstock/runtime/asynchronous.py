@@ -165,7 +165,7 @@ class AsyncDriver:
     def synced_guarantee(self) -> Guarantee:
         """What holds for a reply that has waited for its ticket."""
         gate = self.driver.gate
-        is_copied = gate is not None and gate.copies > 1
+        is_copied = gate is not None and gate.confirmed_copies > 1
         return Guarantee.REPLICATED if is_copied else Guarantee.FSYNCED
 
     @property
@@ -288,7 +288,8 @@ class AsyncDriver:
         gate = self.driver.gate
         if gate is None or gate.copies == 1:
             return None
-        return self.driver.begin_change(lambda _now: None, writers=1)[1]
+        # It was admitted when it was done. If the machine is away by now that has to confirm it, it is unconfirmed.
+        return self.driver.begin_change(lambda _now: None, writers=1, is_admitted=True)[1]
 
     def confirmed(self) -> None:
         """Other machines have more, or are away: let replies go that waited, and readers look again."""

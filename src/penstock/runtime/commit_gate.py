@@ -48,6 +48,12 @@ class CommitGate:
         # Nothing will be confirmed any more.
         self._is_over = False
 
+    @property
+    def confirmed_copies(self) -> int:
+        """On how many machines that is, durably, for which a ticket was settled: with `copies` 1, on the standby too
+        while it is in sync, because that one has all that is committed."""
+        return max(self.copies, self.commits.in_sync)
+
     def admit(self) -> None:
         """NotEnoughReplicas: a machine is away that would have to confirm. Or what the gate was closed with."""
         if self.closed is not None:

@@ -119,10 +119,11 @@ class ThreadDriver:
             return work(self.now())
 
     def begin_change(
-        self, work: Callable[[Now], T], *, writers: int = 0
+        self, work: Callable[[Now], T], *, writers: int = 0, is_admitted: bool = False
     ) -> tuple[T, Ticket | None]:
         """Run a function without waiting; the ticket is for its durability, in any case if writers wait for it."""
-        self.admit()
+        if not is_admitted:
+            self.admit()
         return self._run(work, LOCAL, self._note(writers))
 
     def admit(self) -> None:

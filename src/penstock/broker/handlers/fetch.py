@@ -188,14 +188,14 @@ def find_timestamp(node: "Node", command: FindTimestamp, _now: Now) -> Timestamp
 
 def _timed_in_segment(log: Log, number: int, offset: int, wanted: int | None) -> TimedOffset | None:
     """The message that is searched for, if it lies in a segment, from an offset on."""
-    segment, latest = log.segments[number], _NEVER
+    segment, latest, end = log.segments[number], _NEVER, visible_end(log)
     found: TimedOffset | None = None
     best: Head | None = None
     for head in segment.heads_from(0):
         if not head.message_count:
             continue
         latest = max(latest, head.max_timestamp)
-        if head.next_offset <= offset:
+        if head.next_offset <= offset or head.base_offset >= end:
             continue
         if wanted is None and head.base_offset < log.start_offset:
             # Its latest message may be deleted.

@@ -43,7 +43,7 @@ from .. import groups
 from ..partition import Now, Partition, consumption
 from ..partition.changes import Handler
 from ..partition.records import ModeSet, PartitionRecord
-from ..partition.start import offset_in
+from ..partition.start import offset_in, visible_end
 from ..topics import INTERNAL_PREFIX
 
 if TYPE_CHECKING:
@@ -159,10 +159,10 @@ def describe_backlog(node: "Node", command: DescribeBacklog, _now: Now) -> Group
     delivery, log = partition.group(command.group), partition.messages
     return GroupBacklog(
         log.start_offset,
-        log.end_offset,
+        visible_end(log),
         log.size,
         len(log.segments),
-        delivery.progress.unfinished_below(log.end_offset),
+        delivery.progress.unfinished_below(visible_end(log)),
         delivery.leases.in_flight,
         delivery.expired_count,
         len(partition.machine.delays.pending),

@@ -22,6 +22,7 @@ from ...errors import OffsetOutOfRange
 from ...log.lookup import offset_at
 from ..partition import Now
 from ..partition.changes import Handler
+from ..partition.start import visible_end
 from ..queries import QueryForgotten, QueryStarted
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def list_ends(node: "Node", command: ListEnds, _now: Now) -> EndsReply:
             {
                 number: PartitionEnds(
                     log.start_offset,
-                    log.end_offset,
+                    visible_end(log),
                     None if at_ns is None else offset_at(log, at_ns),
                 )
                 for number, log in logs

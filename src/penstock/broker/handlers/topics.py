@@ -24,6 +24,7 @@ from ..catalogue import Topic
 from ..partition import Now, Partition, removal
 from ..partition.changes import Handler
 from ..partition.slots import Fault
+from ..partition.start import visible_end
 from ..sweeping import Sweep, sweep_topics
 from ..topics import config_from, settings_of
 from ..validation import bind_topic
@@ -107,8 +108,8 @@ def _partition_facts(slot: Partition | Fault) -> PartitionFacts:
     if isinstance(slot, Fault):
         return PartitionFacts(slot.number, 0, 0, 0, 0, f"{slot.path}: {slot.reason}")
     log = slot.messages
-    messages = log.end_offset - log.start_offset
-    return PartitionFacts(slot.number, log.start_offset, log.end_offset, messages, log.size)
+    start, end = log.start_offset, max(log.start_offset, visible_end(log))
+    return PartitionFacts(slot.number, start, end, end - start, log.size)
 
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {

@@ -279,7 +279,8 @@ def _copies(request: Request, guarantee: str) -> int | msgspec.UnsetType:
     gate = request.app.driver.driver.gate
     if gate is None:
         return msgspec.UNSET
-    return gate.copies if guarantee == Guarantee.REPLICATED.value else 1
+    # The standby may have gone since the guarantee was found: it was there when this was confirmed.
+    return max(2, gate.confirmed_copies) if guarantee == Guarantee.REPLICATED.value else 1
 
 
 def _response(

@@ -15,8 +15,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     """`epoch` is the highest that this node has led in or promised to follow; `led`: it led in that one.
 
     `is_level`: since it began to follow `epoch`, it had once everything that the leader had. `copies` is the leader's
-    cluster.min_isr as it was heard last, `heard_ns` when that was, in wall time. `is_handed_over`: the leader has
-    stopped, and said that this node has everything.
+    cluster.min_isr as it was heard last, `heard_ns` when that was, in wall time.
     """
 
     cluster_id: str
@@ -25,7 +24,6 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     is_level: bool = False
     copies: int = 0
     heard_ns: int = 0
-    is_handed_over: bool = False
 
 
 def new_cluster_id() -> str:

@@ -19,7 +19,8 @@ from ...replication.frames import Frame, HandOver, Hello, Level, Parted, Refusal
 from ...replication.replica import Replica
 from ...runtime import RealDisk
 from .link import Link, PeerRefused
-from .membership import Membership, Peer
+from .membership import Membership
+from .promotion import Peer
 
 T = TypeVar("T")
 # As often it is written down how far everything is known to be committed.
@@ -77,6 +78,7 @@ class Following:
         replica = await self._in_storage(self._opened)
         self._membership.disk_id = replica.record.disk_id
         self._membership.written_epoch = replica.epoch
+        self._membership.handed_over_epoch = replica.record.handed_over
         if not replica.is_whole:
             # A log was damaged, and is set aside.
             self._membership.fell_behind()
@@ -159,7 +161,8 @@ class Following:
 
     def _note_level(self, level: Level) -> None:
         self._announced = max(self._announced, level.sequence)
-        if self._durable >= self._announced:
+        # A sign of life has no sequence, and may come before the first Level that has one.
+        if self._durable >= self._announced >= 0:
             self._level_at = time.monotonic()
             self._membership.leveled()
 

@@ -9,7 +9,7 @@ from ..kafka.metadata import CLUSTER_ID, served_versions
 from ..kafka.port import without_tags
 from ..kafka.schema import REQUESTS
 from ..kafka.wire import Values, decode_request, encode_response
-from .membership import Peer
+from .promotion import Peer
 
 _PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA = 0, 1, 2, 3
 _FIND_COORDINATOR, _API_VERSIONS, _DESCRIBE_CLUSTER = 10, 18, 60

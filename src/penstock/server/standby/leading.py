@@ -60,6 +60,8 @@ class Leading:
         membership.on_stepped_down = self._stepped_down
         self.gate.on_planned = lambda: driver.call_from_anywhere(self._wake)
         self._beating = driver.loop.create_task(self._beat())
+        # Where this node is enough, all that it has is committed from here on.
+        driver.confirmed()
         if membership.role is not Role.LEADING:
             # It was deposed while it opened its data.
             self._stepped_down(membership.refusal())
@@ -87,6 +89,7 @@ class Leading:
 
     def _stepped_down(self, error: PenstockError) -> None:
         """Another node leads: nothing more is promised."""
+        self.leader.is_over = True
         self.gate.close(error)
         self.gate.fail("this node leads no longer")
         self._over.set()
@@ -149,7 +152,7 @@ class Leading:
             self._lose(self.follower)
         with self._driver.driver.lock:
             stream = self.leader.follow(hello)
-        follower = Follower(told.node, link, stream)
+        follower = Follower(told, link, stream)
         self.follower = follower
         sender = self._driver.loop.create_task(self._send(follower))
         try:
@@ -222,7 +225,8 @@ class Leading:
             self.gate.reopen()
             raise
         follower.wake.set()
-        self.membership.handed_over()
+        self.leader.is_over = True
+        self.membership.handed_over(follower.copies)
         # The last frame is on its way: the connection is not to end before it.
         while self.follower is follower and time.monotonic() < deadline:  # noqa: ASYNC110 - a connection, not an event
             await asyncio.sleep(_LOOK_S)
@@ -236,8 +240,8 @@ class Leading:
 class Follower:
     """One connection of a follower, as its leader sees it."""
 
-    def __init__(self, node: int, link: Link, stream: Stream) -> None:
-        self.node, self.link, self.stream = node, link, stream
+    def __init__(self, told: Introduction, link: Link, stream: Stream) -> None:
+        self.node, self.copies, self.link, self.stream = told.node, told.copies, link, stream
         self.wake = asyncio.Event()
         self.wake.set()
         self.heard_at = time.monotonic()

@@ -19,7 +19,6 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from secrets import randbits
@@ -52,6 +51,7 @@ from .link import (
 )
 from .operating import ANSWER_S, OPERATOR, operate
 from .peer_tls import peer_contexts, require_node
+from .promotion import Peer, doubt_of
 
 _ASK_AGAIN_S = 0.5
 
@@ -62,21 +62,6 @@ class Role(Enum):
     WAITING = "waiting"
     FOLLOWING = "following"
     LEADING = "leading"
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The other node, as it was heard last."""
-
-    node: int
-    role: str
-    epoch: int
-    http: str
-    binary: str
-    copies: int
-    led: bool
-    address: str
-    cluster_id: str
 
 
 ServeFollower = Callable[[Link, Introduction], Awaitable[None]]
@@ -106,6 +91,8 @@ class Membership:
         self.incarnation = randbits(62)
         # Of the data directory: what it is called, and the latest epoch in which any of its logs was written.
         self.disk_id = self.written_epoch = 0
+        # The epoch whose leader has stopped and said that this node has everything; 0: none.
+        self.handed_over_epoch = 0
         self.has_follower: Callable[[], bool] = lambda: False
         self.status: Callable[[], dict[str, object]] = dict
         self.audit: Callable[[str, str], None] = lambda _what, _where: None
@@ -295,9 +282,11 @@ class Membership:
             self._become(Role.WAITING)
             self.on_stepped_down(self.refusal())
 
-    def handed_over(self) -> None:
-        """The follower has everything and may lead: this node does not any more, nor claims to."""
-        self._write(msgspec.structs.replace(self.facts, led=False, is_level=True))
+    def handed_over(self, copies: int) -> None:
+        """The follower, with this cluster.min_isr, has everything and may lead: this node does not any more, nor
+        claims to."""
+        copies = min(copies, self.facts.copies)
+        self._write(msgspec.structs.replace(self.facts, led=False, is_level=True, copies=copies))
         self._become(Role.WAITING)
 
     def take_hand_over(self, epoch: int) -> None:
@@ -329,9 +318,7 @@ class Membership:
             # Its first leader's cluster is this node's from now on.
             facts = msgspec.structs.replace(facts, cluster_id=peer.cluster_id)
         if peer.epoch > facts.epoch or facts.led:
-            facts = msgspec.structs.replace(
-                facts, epoch=peer.epoch, led=False, is_level=False, is_handed_over=False
-            )
+            facts = msgspec.structs.replace(facts, epoch=peer.epoch, led=False, is_level=False)
         self._write(msgspec.structs.replace(facts, copies=peer.copies, heard_ns=time.time_ns()))
 
     def leveled(self) -> None:
@@ -412,15 +399,18 @@ class Membership:
             await self.serve_follower(link, told)
         else:
             with suppress(Unreachable):
-                self._grant(link, await link.expect(Claim))
+                self._grant(link, await link.expect(Claim), told)
 
-    def _grant(self, link: Link, claim: Claim) -> None:
+    def _grant(self, link: Link, claim: Claim, told: Introduction) -> None:
         """Promise to follow nothing earlier. Fenced: something later was promised, or this node leads."""
         if claim.epoch <= self.facts.epoch or self.role is Role.LEADING:
             raise Fenced(claim.epoch, promised=self.facts.epoch)
+        facts = self.facts
+        # This node still has all that was acknowledged if the other led on from where both were, and never went alone.
+        is_level = facts.is_level and facts.copies > 1 and told.epoch == facts.epoch
         self._write(
             msgspec.structs.replace(
-                self.facts, epoch=claim.epoch, led=False, copies=claim.copies, is_handed_over=False
+                facts, epoch=claim.epoch, led=False, copies=claim.copies, is_level=is_level
             )
         )
         link.write(Granted(claim.epoch))
@@ -503,21 +493,18 @@ class Membership:
                     await self.changed.wait()
 
     async def _take_over(self, *, is_forced: bool) -> None:
-        facts, highest = self.facts, max(self.facts.epoch, self.written_epoch)
+        highest = max(self.facts.epoch, self.written_epoch)
+        peers: list[Peer] = []
         for address in self.cluster.addresses:
             with suppress(Unreachable):
-                peer = await self._ask(address)
-                highest = max(highest, peer.epoch)
-                if peer.role == Role.LEADING.value:
-                    raise Refused(
-                        f"node {peer.node} leads and is about to be followed: try again in a moment"
-                    )
-        is_whole = facts.led or facts.is_handed_over or (facts.is_level and facts.copies > 1)
-        if not is_whole and not is_forced:
-            heard = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(facts.heard_ns / 1e9))
-            raise Refused(
-                f"this node may lack what the leader has acknowledged: it heard it last at {heard} in epoch "
-                f"{facts.epoch}, {'had everything then' if facts.is_level else 'and was behind'}, and the leader "
-                f"goes on alone (min_isr {facts.copies}); --force leads all the same, and what is missing is lost"
-            )
+                peers.append(await self._ask(address))
+        for peer in peers:
+            highest = max(highest, peer.epoch)
+            if peer.role == Role.LEADING.value:
+                raise Refused(
+                    f"node {peer.node} leads and is about to be followed: try again in a moment"
+                )
+        doubt = doubt_of(self.facts, peers, self.handed_over_epoch, self.cluster.copies)
+        if doubt and not is_forced:
+            raise Refused(f"{doubt}; --force leads all the same, and what is missing is lost")
         self.lead(next_ballot(highest, self.node))

@@ -48,7 +48,10 @@ async def serve_in_turns(
             if membership.role is Role.LEADING:
                 committed = await following.lead(membership.epoch)
                 leading = Leading(membership, settings, disk, committed)
+                # Deposed, this node follows when its data is closed: two that have the files open would both write.
+                membership.follow = None
                 await serving.serve_clients(disk, *sockets, leading)
+                membership.follow = following.run
             else:
                 await _follow(serving, membership, following, sockets)
     finally:

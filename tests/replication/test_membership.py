@@ -1,0 +1,112 @@
+"""What a node answers its peer, and has on the disk before it does: over its listener for peers, without brokers."""
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PenstockError, Refused
+from penstock.server.cluster_settings import ClusterSection
+from penstock.server.settings import BrokerSection, Settings
+from penstock.server.standby.cluster_file import ClusterFacts, read_facts, write_facts
+from penstock.server.standby.link import Claim, Granted, Introduction, dial
+from penstock.server.standby.membership import Membership, Role
+
+NOWHERE = "127.0.0.1:1"
+
+
+def settings_of(port: int, min_isr: int = 2) -> Settings:
+    cluster = ClusterSection(listen=f"127.0.0.1:{port}", peers=(NOWHERE,), min_isr=min_isr)
+    return Settings(broker=BrokerSection(node_id=2), cluster=cluster)
+
+
+async def started(data: Path, facts: ClusterFacts, min_isr: int = 2) -> tuple[Membership, str]:
+    """A node that waits, with these facts, and where it listens."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    write_facts(data, facts)
+    node = Membership(settings_of(port, min_isr), data, logging.getLogger("test"))
+    await node.start(listener)
+    return node, f"127.0.0.1:{port}"
+
+
+async def claim(address: str, epoch: int, *, led_in: int) -> object:
+    """What a node that led in an epoch is answered when it asks to lead in another one."""
+    link = await dial(address, None)
+    try:
+        await link.send(Introduction("penstock", "c", 1, led_in, "waiting", "ask", led=True))
+        await link.expect(Introduction)
+        await link.send(Claim(epoch, 2))
+        return await link.expect(Granted)
+    finally:
+        link.close()
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_level"),
+    [
+        (ClusterFacts("c", 257, is_level=True, copies=2), True),
+        # In that epoch the leader could go on alone.
+        (ClusterFacts("c", 257, is_level=True, copies=1), False),
+        # It led later than this node knows, by force.
+        (ClusterFacts("c", 1, is_level=True, copies=2), False),
+    ],
+)
+async def test_a_granted_claim_is_on_the_disk_and_level_means_all_that_was_acknowledged(
+    tmp_path, facts, is_level
+):
+    node, address = await started(tmp_path, facts)
+    granted = await claim(address, 513, led_in=257)
+    await node.stop()
+    assert granted == Granted(513)
+    found = read_facts(tmp_path)
+    assert found is not None
+    assert (found.epoch, found.led, found.is_level) == (513, False, is_level)
+
+
+async def test_no_claim_is_granted_below_what_was_promised(tmp_path):
+    facts = ClusterFacts("c", 770, is_level=True, copies=2)
+    node, address = await started(tmp_path, facts)
+    with pytest.raises(PenstockError, match="770"):
+        await claim(address, 513, led_in=257)
+    await node.stop()
+    assert read_facts(tmp_path) == facts
+
+
+async def test_a_promoted_node_leads_in_a_later_epoch_which_is_on_the_disk(tmp_path):
+    node, _ = await started(tmp_path, ClusterFacts("c", 257, is_level=True, copies=2))
+    await node.promote()
+    await node.stop()
+    found = read_facts(tmp_path)
+    assert found is not None
+    assert (node.role, found.led, found.epoch) == (Role.LEADING, True, 514)
+
+
+async def test_a_node_that_would_go_on_alone_is_promoted_by_force_only(tmp_path):
+    node, _ = await started(tmp_path, ClusterFacts("c", 258, led=True, copies=2), min_isr=1)
+    with pytest.raises(Refused, match="--force"):
+        await node.promote()
+    assert node.role is Role.WAITING
+    await node.promote(is_forced=True)
+    await node.stop()
+    assert node.role is Role.LEADING
+
+
+async def test_a_leader_that_hears_of_a_later_epoch_stops(tmp_path):
+    node, address = await started(tmp_path, ClusterFacts("c", 258, led=True, copies=2))
+    told: list[PenstockError] = []
+    node.on_stepped_down = told.append
+    node.lead(514)
+    node.changed.clear()
+    link = await dial(address, None)
+    await link.send(Introduction("penstock", "c", 1, 769, "leading", "ask"))
+    await link.expect(Introduction)
+    # Its answer comes first.
+    async with asyncio.timeout(20):
+        await node.changed.wait()
+    link.close()
+    await node.stop()
+    assert node.role is Role.WAITING
+    assert [one.code for one in told] == ["NOT_LEADER"]
