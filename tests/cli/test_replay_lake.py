@@ -34,7 +34,10 @@ def values(client, topic):
 
 
 def test_every_offset_comes_once_over_the_seam_whatever_is_killed(url, call, client, tmp_path):
-    source, target = filled(client, "seam", 1000)
+    source, target = filled(client, "seam", 950)
+    with client.producer(source) as producer:
+        for number in range(950, 1000):
+            producer.send(b"value %d" % number, b"k%d" % number, headers={"n": b"%d" % number})
     originals = {one.value: one for _, one in client.read(source)}
     archived(tmp_path / "lake", url, source, commit_messages_max=300)
     filled(client, source, 100, first=1000)
@@ -71,6 +74,8 @@ def test_every_offset_comes_once_over_the_seam_whatever_is_killed(url, call, cli
     words[3] = "seam-3"
     assert call(*words).code == Exit.OK
     assert values(client, "seam-3") == Counter(range(1000))
+    kept = {one.value: (one.headers, one.timestamp) for _, one in client.read("seam-3")}
+    assert kept == {value: (one.headers, one.timestamp) for value, one in originals.items()}
 
 
 def test_what_retention_takes_while_it_runs_comes_from_the_lake(client, tmp_path):
