@@ -165,6 +165,11 @@ def test_one_group_alone_goes_back_while_the_log_has_the_range(call, client):
     assert call(*words, "--from-time", "1ms").code == Exit.REFUSED
     assert client.offsets("old")[source] == {0: 400, 1: 10}
     assert client.offsets("other")[source] == {0: ends[0], 1: 10}
+    (held,) = client.poll(source, "old", limit=1)
+    busy = call(*words, "--partition", "0", "--from", "300")
+    assert (busy.code, "in the hands of its members" in busy.err) == (Exit.REFUSED, True)
+    assert client.offsets("old")[source] == {0: 400, 1: 10}
+    client.nack(held)
     client.compact_topic(source)
     done = call(*words, "--partition", "0", "--from", "3")
     assert (done.code, len(done.err.splitlines())) == (Exit.REFUSED, 1)
