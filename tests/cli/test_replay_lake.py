@@ -34,7 +34,10 @@ def values(client, topic):
 
 
 def test_every_offset_comes_once_over_the_seam_whatever_is_killed(url, call, client, tmp_path):
-    source, target = filled(client, "seam", 1000)
+    source, target = filled(client, "seam", 950)
+    with client.producer(source) as producer:
+        for number in range(950, 1000):
+            producer.send(b"value %d" % number, b"k%d" % number, headers={"n": b"%d" % number})
     originals = {one.value: one for _, one in client.read(source)}
     archived(tmp_path / "lake", url, source, commit_messages_max=300)
     filled(client, source, 100, first=1000)
@@ -71,6 +74,8 @@ def test_every_offset_comes_once_over_the_seam_whatever_is_killed(url, call, cli
     words[3] = "seam-3"
     assert call(*words).code == Exit.OK
     assert values(client, "seam-3") == Counter(range(1000))
+    kept = {one.value: (one.headers, one.timestamp) for _, one in client.read("seam-3")}
+    assert kept == {value: (one.headers, one.timestamp) for value, one in originals.items()}
 
 
 def test_what_retention_takes_while_it_runs_comes_from_the_lake(client, tmp_path):
@@ -160,6 +165,11 @@ def test_one_group_alone_goes_back_while_the_log_has_the_range(call, client):
     assert call(*words, "--from-time", "1ms").code == Exit.REFUSED
     assert client.offsets("old")[source] == {0: 400, 1: 10}
     assert client.offsets("other")[source] == {0: ends[0], 1: 10}
+    (held,) = client.poll(source, "old", limit=1)
+    busy = call(*words, "--partition", "0", "--from", "300")
+    assert (busy.code, "in the hands of its members" in busy.err) == (Exit.REFUSED, True)
+    assert client.offsets("old")[source] == {0: 400, 1: 10}
+    client.nack(held)
     client.compact_topic(source)
     done = call(*words, "--partition", "0", "--from", "3")
     assert (done.code, len(done.err.splitlines())) == (Exit.REFUSED, 1)

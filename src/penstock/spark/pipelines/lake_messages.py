@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import DamagedFile
-from ...model import MessageColumns
+from ...model import Headers, MessageColumns
 from .file_hash import hash_of
 from .lake import LakeReader
 from .lake_log import WINDOW_OFFSETS, LogRows, files_of_topic, require_archive
@@ -97,10 +97,7 @@ def columns_of(rows: pa.Table) -> MessageColumns:
     return MessageColumns(
         values=rows.column("value").to_pylist(),
         keys=rows.column("key").to_pylist(),
-        headers=[
-            tuple((one["key"], one["value"]) for one in pairs)
-            for pairs in rows.column("headers").to_pylist()
-        ],
+        headers=headers_of(rows.column("headers")),
         priorities=rows.column("priority").to_pylist(),
         timestamps=moments_ns(rows).tolist(),
         expires_at=[None if one is None else one * _NS_PER_US for one in ends],
@@ -108,3 +105,10 @@ def columns_of(rows: pa.Table) -> MessageColumns:
         schema_ids=rows.column("schema_id").to_pylist(),
         offsets=rows.column("offset").to_pylist(),
     )
+
+
+def headers_of(column: pa.ChunkedArray) -> list[Headers]:
+    """Returns the headers of rows. Most topics have none, and then no row is looked at."""
+    if all(len(chunk.flatten()) == 0 for chunk in column.chunks):
+        return [()] * len(column)
+    return [tuple((one["key"], one["value"]) for one in pairs) for pairs in column.to_pylist()]
