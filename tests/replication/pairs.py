@@ -39,6 +39,8 @@ class Node:
         self.settings, self.key = settings, ""
         self.process: subprocess.Popen[bytes] | None = None
         self.other: Node
+        # The port of a cable to the other, if one lies between them.
+        self.way_to_peer = 0
 
     @property
     def address(self) -> str:
@@ -52,7 +54,7 @@ class Node:
             "broker.data_dir": self.data,
             "broker.node_id": self.number,
             "cluster.listen": f"127.0.0.1:{self.peer}",
-            "cluster.peers": f"127.0.0.1:{self.other.peer}",
+            "cluster.peers": f"127.0.0.1:{self.way_to_peer or self.other.peer}",
             "log.format": "text",
             **self.settings,
         }

@@ -175,6 +175,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.tier("test")
 def test_an_old_copy_of_the_directory_of_a_standby_fetches_what_it_lacks(nodes, tmp_path):
     first, second = nodes
     assert first.publish("a").status == 200
@@ -195,6 +196,7 @@ def test_an_old_copy_of_the_directory_of_a_standby_fetches_what_it_lacks(nodes, 
     assert second.values() == ["a", "b", "c"]
 
 
+@pytest.mark.tier("test")
 def test_flipped_bits_in_files_of_a_standby_heal_from_the_leader(nodes, effort):
     first, second = nodes
     assert first.publish(*map(str, range(50))).status == 200
@@ -221,6 +223,7 @@ def test_flipped_bits_in_files_of_a_standby_heal_from_the_leader(nodes, effort):
     assert [one["value"] for one in second.poll()] == [*map(str, range(9, 50))]
 
 
+@pytest.mark.tier("test")
 def test_an_empty_node_does_not_begin_another_cluster_beside_its_peer(nodes, tmp_path):
     first, second = nodes
     second.kill()

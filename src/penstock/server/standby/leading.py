@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from threading import Lock
 
 from ...errors import LeaderUnknown, PenstockError, Unavailable
 from ...ports import Disk
@@ -49,6 +50,7 @@ class Leading:
         )
         self.follower: Follower | None = None
         self._beating: asyncio.Task[None] | None = None
+        self._noting = Lock()
 
     def begin(self, driver: AsyncDriver, over: asyncio.Event, audit: AuditLog) -> None:
         """Take followers from now on. `over` is set when this node leads no longer."""
@@ -80,12 +82,14 @@ class Leading:
 
     def _note_committed(self) -> None:
         """Write down how far everything is committed: that is shown to readers after a restart, and never cut."""
-        with self._driver.driver.lock:
-            ends = self.leader.known_ends()
-        record = read_record(self._disk)
-        if record is not None and ends != record.committed:
-            record.committed = ends
-            write_record(self._disk, record)
+        # The last note, when the reign ends, may meet one of `_beat` that is under way in another thread.
+        with self._noting:
+            with self._driver.driver.lock:
+                ends = self.leader.known_ends()
+            record = read_record(self._disk)
+            if record is not None and ends != record.committed:
+                record.committed = ends
+                write_record(self._disk, record)
 
     def _stepped_down(self, error: PenstockError) -> None:
         """Another node leads: nothing more is promised."""
