@@ -112,7 +112,7 @@ def test_letters_go_back_at_a_rate(call, client, letters):
 
 def test_discarded_letters_are_listed_no_more_and_stay_in_their_topic(call, client, letters):
     assert "1 found, 1 would be" in call("dlq", "discard", letters, "0/1", "--dry-run").out
-    refused = call("dlq", "discard", letters, "--all")
+    refused = call("dlq", "discard", letters, "--yes")
     assert (refused.code, len(listed(call, letters))) == (Exit.USAGE, 3)
     done = json.loads(call("dlq", "discard", letters, "0/1", "--yes", "--json").out)
     assert (done["matched"], done["discarded"]) == (1, 1)

@@ -450,8 +450,8 @@ def test_stats_say_how_long_messages_waited(path, clock, auto_ack):
 
 
 def test_public_names_are_these():
-    names = ["Broker", "Member", "Message", "PenstockError", "Queue", "__version__", "open"]
-    assert dir(penstock) == names
+    names = ["Broker", "Letters", "Member", "Message", "PenstockError", "Queue", "__version__"]
+    assert dir(penstock) == [*names, "open"]
     assert all(getattr(penstock, name) is not None for name in dir(penstock))
 
 

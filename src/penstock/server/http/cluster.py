@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from ...api.principals import Action
-from ...errors import Draining, Refused, Unavailable
+from ...errors import Draining, NotFound, Unavailable
 from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route
@@ -61,7 +61,7 @@ async def leader(request: Request) -> Answer:
 def _status(request: Request) -> dict[str, Any]:
     leading = request.app.leading
     if leading is None:
-        raise Refused("this broker has no standby: cluster.listen is empty")
+        raise NotFound("standby", "of this broker: cluster.listen is empty")
     return leading.membership.report()
 
 
@@ -103,7 +103,7 @@ ROUTES = (
         summary="The broker and its standby",
         tag="health",
         answer=ClusterOut,
-        errors=(Refused,),
+        errors=(NotFound,),
     ),
     Route(
         method="POST",
@@ -113,7 +113,7 @@ ROUTES = (
         summary="Let the standby lead",
         tag="health",
         answer=ClusterOut,
-        errors=(Refused, Unavailable),
+        errors=(NotFound, Unavailable),
         status=202,
     ),
 )

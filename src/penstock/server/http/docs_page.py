@@ -65,6 +65,7 @@ _EXAMPLES: Mapping[str, Any] = {
     "delay_key": "cart-7",
     "ConfigureIn.config": {"max_retries": 5},
     "ConfigIn.compatibility": "BACKWARD",
+    "DecodeIn.content": {"base64": "AAAAAAEIdGV4dA=="},
     "offsets": {"orders": {"0": 1}},
     "ResetIn.to": "earliest",
     "filter": {"reason": "REJECTED"},

@@ -1,9 +1,10 @@
 """Writes the Parquet files of one task, with bounded memory."""
 
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,6 +19,8 @@ GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 32 << 20
 # Producers choose timestamps. With more days than this at once, the file that was not written to for longest is closed.
 OPEN_FILES_MAX = 16
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TICKS_US = {"milliseconds": timedelta(milliseconds=1), "microseconds": timedelta(microseconds=1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ def column_ranges(found: pq.FileMetaData) -> dict[str, list[int | float | str]]:
             if "." in name or known is None or not known.has_min_max:
                 left_out.add(name)
                 continue
-            low, high = known.min, known.max
+            low, high = _limits(known)
             if isinstance(low, bool) or not isinstance(low, int | float | date):
                 left_out.add(name)
                 continue
@@ -103,6 +106,18 @@ def column_ranges(found: pq.FileMetaData) -> dict[str, list[int | float | str]]:
     return {
         name: [_plain(lows[name]), _plain(highs[name])] for name in lows if name not in left_out
     }
+
+
+def _limits(known: pq.Statistics) -> tuple[Any, Any]:
+    """Returns both ends of a column. Those of a time are worked out here: pyarrow would import pandas for them."""
+    kind = known.logical_type
+    if kind.type != "TIMESTAMP":
+        return known.min, known.max
+    ticks = _TICKS_US.get(msgspec.json.decode(kind.to_json())["timeUnit"])
+    if ticks is None:
+        # Nanoseconds do not fit: an end that was rounded would hide rows.
+        return None, None
+    return _EPOCH + known.min_raw * ticks, _EPOCH + known.max_raw * ticks
 
 
 def _plain(one: Any) -> int | float | str:
