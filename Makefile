@@ -38,7 +38,7 @@ demo-lake: $(INSTALLED) ## the same, and then its orders go through Spark into a
 check: $(INSTALLED) static ## the gate: format, lint, types, tidy, fast tests (3 minutes)
 	$(BIN)/pytest --tier check -n 2 -q
 
-test: $(INSTALLED) static debian-packages ## the gate with the full tests (20 minutes)
+test: $(INSTALLED) static debian-packages ## the gate with the full tests (half an hour)
 	$(BIN)/pytest --tier test -n 2 --dist loadgroup -q
 
 torture: $(INSTALLED) debian-packages ## the long counts; ONLY=expr picks tests by name
