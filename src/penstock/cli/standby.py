@@ -55,7 +55,13 @@ def promote(file: Path | None, settings: tuple[str, ...], *, force: bool, output
     output.record(operation("promote", is_forced=force, settings=found))
 
 
-@click.group(epilog="Example: penstock standby status --config /etc/penstock.yaml")
+@click.group(
+    epilog="""\b
+Examples:
+  penstock standby status --config /etc/penstock.yaml
+  penstock standby status --json                        for scripts: role, epoch, in_sync, lag
+"""
+)
 def standby() -> None:
     """Look at a broker and its standby."""
 
