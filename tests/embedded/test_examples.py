@@ -29,7 +29,7 @@ SAID = {
 
 
 def test_every_example_is_run():
-    elsewhere = {"two_groups", "produce", "consume", "worker", "schedule"}
+    elsewhere = {"two_groups", "produce", "consume", "worker", "schedule", "standby"}
     assert {path.stem for path in ROOT.joinpath("examples").glob("*.py")} == {*SAID, *elsewhere}
 
 
