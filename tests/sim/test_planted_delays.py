@@ -118,7 +118,7 @@ def cancelled_after_it_fired(patch: Patch) -> None:
     patch.setattr(delaying, "_require_pending", lambda *_: None)
 
 
-@bug(40, Checker.DELAY)
+@bug(40, Checker.DELAY, Checker.LIVENESS)
 def an_id_that_comes_again_is_born_fired(patch: Patch) -> None:
     def is_about(delays: Delays, identity: int, epoch: int) -> bool:
         return True

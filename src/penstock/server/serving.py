@@ -138,6 +138,8 @@ class Serving:
         app.drain()
         if binary is not None:
             binary.drain()
+        # Those who waited are woken in the next turn of the loop, and are under way then.
+        await asyncio.sleep(0)
         server.close()
         await app.stop()
         if binary is not None:
