@@ -80,7 +80,7 @@ class Log:
         self.disk, self.directory, self.log_id, self.config = disk, directory, log_id, config
         self.seed = seed_of(log_id)
         self.reign = reign
-        # None: nobody else has this log, and appends cost what they always did.
+        # None: no other node has this log, and appends cost what they always did.
         self.tap: Tap | None = None
         self.segments: list[Segment] = []
         self.first_base = checkpoint.start_offset

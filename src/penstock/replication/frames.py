@@ -191,7 +191,7 @@ class Durable(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """The leader of `epoch` answers nobody any more, and this follower has everything: it may lead without force."""
+    """The leader of `epoch` answers no client any more, and this follower has everything: it may lead without force."""
 
     epoch: int
     sequence: int

@@ -1,7 +1,7 @@
 """Where two histories of a log part, and which of several replicas has the most.
 
 Epochs decide, never a watermark: in one epoch only one node writes, so two logs that both have it are equal up to
-where the first of them leaves it. What a follower has beyond that, nobody else knows to be committed.
+where the first of them leaves it. What a follower has beyond that, no other node knows to be committed.
 """
 
 from collections.abc import Mapping, Sequence

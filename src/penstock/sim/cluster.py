@@ -1,7 +1,7 @@
 """A cluster of two or three nodes that a person watches: who leads is said, and epochs fence.
 
 Clients publish and poll at whichever node thinks that it leads. Nodes crash, lose their disks, are cut off in one
-direction or both; somebody promotes another one meanwhile, as the runbook says. `ClusterBook` holds what was promised.
+direction or both; an operator promotes another one, as the runbook says. `ClusterBook` holds what was promised.
 """
 
 from collections.abc import Callable, Sequence
