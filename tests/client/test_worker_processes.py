@@ -78,15 +78,15 @@ def test_every_outcome_of_a_handler_comes_back(client, tmp_path):
 
 def test_a_late_handler_is_killed_and_runs_no_second_time(client, tmp_path):
     notes = tmp_path / "notes"
-    filled(client, "late", notes, b"stuck", b"next")
-    with client.worker("late", "late", handle, processes=True, retries=0, deadline="4s"):
-        until(lambda: is_finished(client, "late"))
+    filled(client, "overdue", notes, b"stuck", b"next")
+    with client.worker("overdue", "overdue", handle, processes=True, retries=0, deadline="4s"):
+        until(lambda: is_finished(client, "overdue"))
     (stuck, pid, _), (following, other, _) = lines(notes)
     assert (stuck, following) == ("stuck", "next")
     assert pid != other
     assert not is_there(int(pid))
-    until(lambda: len(client.dead_letters("late")) == 1)
-    (letter,) = client.dead_letters("late")
+    until(lambda: len(client.dead_letters("overdue")) == 1)
+    (letter,) = client.dead_letters("overdue")
     assert "longer than 4 s" in letter.last_error
 
 
