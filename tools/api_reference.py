@@ -2,8 +2,8 @@
 
     python tools/api_reference.py penstock.client     print it
 
-Public is what a package exports on purpose, `from .place import Name as Name` in its `__init__.py`, and a name without
-an underscore that it defines itself. A class has its public methods and properties, inherited ones included.
+Public is what a package exports on purpose, `from .place import Name as Name` or `__all__` in its `__init__.py`, and a
+name without an underscore that it defines itself. A class has its public methods and properties, also inherited ones.
 """
 
 import ast
@@ -29,7 +29,7 @@ _LINE_MAX = 88
 def exported(module: ModuleType) -> list[str]:
     """Returns the names that a module means others to use, in alphabetical order; twins for asyncio come last."""
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
-    names: set[str] = set()
+    names: set[str] = set(getattr(module, "__all__", ()))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             names |= {one.name for one in node.names if one.asname == one.name}

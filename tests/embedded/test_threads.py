@@ -22,7 +22,7 @@ from penstock.embedded.write_buffer import NumberedMessages
 from penstock.errors import NoSpace, NotFound
 from penstock.model import Priority
 from penstock.runtime.file import RealFile
-from penstock.runtime.threads import FOR_EVER
+from penstock.runtime.group_polls import FOR_EVER
 
 from .waiting import waiting_calls
 
@@ -41,7 +41,7 @@ def test_who_waits_longest_is_served_first_also_after_messages_for_others():
         broker.create_topic("t", partitions=1)
         names = ("first", "second", "third")
         asked = [Poll("t", "g", name, 1, 30_000, Priority.HIGH) for name in names]
-        waiters = [broker.driver.enter(one, LOCAL, FOR_EVER) for one in asked]
+        waiters = [broker.driver.polls.enter(one, LOCAL, FOR_EVER) for one in asked]
         for _ in range(2):
             broker.publish("t", b"for none of them", priority="low")
         assert not any(one.is_settled for one in waiters)
@@ -57,7 +57,7 @@ def test_who_waits_longest_is_served_first_also_after_messages_for_others():
 def test_what_a_consumer_that_waited_leaves_unanswered_comes_back_in_time():
     with penstock.Broker() as broker:
         broker.create_topic("t", partitions=1, backoff_base_ms=0)
-        waiter = broker.driver.enter(Poll("t", "g", "a", 1, 50), LOCAL, FOR_EVER)
+        waiter = broker.driver.polls.enter(Poll("t", "g", "a", 1, 50), LOCAL, FOR_EVER)
         broker.publish("t", b"x")
         assert [one.attempts for one in waiter.messages] == [1]
         assert [one.attempts for one in broker.poll("t", "g", timeout=60)] == [2]

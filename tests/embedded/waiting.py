@@ -6,4 +6,4 @@ import penstock
 def waiting_calls(opened: penstock.Broker | penstock.Queue) -> int:
     driver = opened.driver if isinstance(opened, penstock.Broker) else opened._driver
     # A copy: another thread adds to them.
-    return sum(map(len, [*driver._polls.queues.values()]))
+    return sum(map(len, [*driver.polls.waiting.values()]))

@@ -33,11 +33,7 @@ from ..ports import Disk, Entropy, Zones
 from ..schedules.timing import UtcOnly
 from .directories import (
     ids_present,
-    is_untouched,
-    partition_number,
     paths_in_topics,
-    remove_partition,
-    remove_topic,
 )
 from .leftovers import tidy
 from .meta import (
@@ -64,9 +60,10 @@ from .partition.changes import Changes
 from .partition.damage import DamageLedger
 from .partition.dead_letters import dead_letter_topic
 from .partition.delay_prefetch import PrefetchCache
-from .partition.opening import create_partitions, open_partition
+from .partition.opening import open_partition
 from .partition.publishing import Router, not_a_partition
 from .partition.slots import Fault, Partitions, fault_of
+from .planned_files import PlannedFiles, PlannedPartitions
 from .recovery import log_events, partition_events, snapshot_events
 from .topics import (
     INTERNAL_PREFIX,
@@ -82,8 +79,6 @@ from .topics import (
 _NO_MESSAGES = LogEnd(Epoch(0), Offset(0))
 _RECORDS_A_SNAPSHOT = 1000
 _RECORDS_A_BATCH = 1000
-# New ones have six files each open until they are synced: together far fewer than a disk keeps open.
-_PARTITIONS_AT_ONCE = 50
 
 
 @dataclass(slots=True)
@@ -93,10 +88,6 @@ class Topic:
     facts: TopicFacts
     partitions: Partitions = field(default_factory=Partitions)
     router: Router = field(default_factory=Router)
-
-
-Prepared = tuple[FilesPlanned, TopicFacts, list[Partition]]
-"""Partitions whose files were made, and the intent that names them."""
 
 
 class Catalogue:
@@ -142,6 +133,7 @@ class Catalogue:
         self._machine = MetaMachine()
         self.topics, self.queries = self._machine.topics, self._machine.queries
         self.keys, self.schemas = self._machine.keys, self._machine.schemas
+        self._files = PlannedFiles(disk, reign, self.topics)
         replayed = self.meta.recover(self._machine, message_end=own_end(log))
         self.recovery.extend(snapshot_events(replayed))
         self._records_since_snapshot = replayed.records
@@ -173,26 +165,20 @@ class Catalogue:
         self._epoch_elsewhere = max(self._epoch_elsewhere, messages.meta.end.epoch)
         raise DamagedFile(f"{messages.directory}/checkpoint", reason)
 
-    def _prepare(self, plan: FilesPlanned, facts: TopicFacts, now: Now) -> list[Partition]:
-        """Make partitions that an intent names, durably. If that fails, nothing of them is left.
-
-        What a crash leaves of them is removed by the next start, because of the intent.
-        """
-        made: list[Partition] = []
-        setting = self._setting(facts)
+    def _prepare(self, prepared: PlannedPartitions, now: Now) -> None:
+        """Make partitions that an intent names, durably. If that fails, nothing of them is left."""
         try:
-            self.disk.make_directories(facts.directory)
-            for first in range(plan.first, plan.total, _PARTITIONS_AT_ONCE):
-                directories = {
-                    facts.partition_directory(number): PartitionId(facts.topic_id, number)
-                    for number in range(first, min(first + _PARTITIONS_AT_ONCE, plan.total))
-                }
-                made += create_partitions(self.disk, directories, setting, now)
+            self._files.make(prepared, self._setting(prepared.facts), now)
         except PenstockError as error:
             if not isinstance(error, Fatal):
-                self._abandon([(plan, facts, made)], now)
+                self._abandon([prepared], now)
             raise
-        return made
+
+    def _abandon(self, prepared: Iterable[PlannedPartitions], now: Now) -> None:
+        """Remove the files of partitions that meta does not know yet. What is left undone is done by the next start."""
+        records = [self._files.discard(one) for one in prepared]
+        with suppress(NoSpace):
+            self.record_meta(records, now)
 
     def _setting(self, facts: TopicFacts) -> Setting:
         return Setting(
@@ -233,26 +219,6 @@ class Catalogue:
             partition_events(directory, opening, topic=facts.name, partition=number)
         )
         return partition
-
-    def _abandon(self, prepared: Iterable[Prepared], now: Now) -> None:
-        """Remove the files of partitions that meta does not know yet. What is left undone is done by the next start."""
-        records: list[MetaRecord] = []
-        for plan, facts, made in prepared:
-            for partition in made:
-                partition.discard()
-            if plan.first == 0:
-                self._remove(facts.directory)
-            for number in range(plan.first, plan.total) if plan.first else ():
-                self._remove(facts.partition_directory(number))
-            records.append(FilesRemoved(plan.topic_id, plan.first))
-        with suppress(NoSpace):
-            self.record_meta(records, now)
-
-    def _remove(self, directory: str) -> None:
-        """Remove the files of a topic, or of a partition, that an intent names."""
-        is_partition = partition_number(directory.rpartition("/")[2]) is not None
-        (remove_partition if is_partition else remove_topic)(self.disk, directory)
-        self.reign.removed(directory)
 
     def _add(self, facts: TopicFacts, partitions: Sequence[Partition | Fault]) -> Topic:
         home = self.internal if facts.name.startswith(INTERNAL_PREFIX) else self.open
@@ -393,14 +359,15 @@ class Catalogue:
         facts = outcome.reply
         plan = FilesPlanned(facts.topic_id, facts.namespace, facts.name, 0, partitions)
         self.record_meta((plan,), now)
-        prepared = self._prepare(plan, facts, now)
+        prepared = PlannedPartitions(plan, facts)
+        self._prepare(prepared, now)
         try:
             self.record_meta(outcome.records, now)
         except NoSpace:
-            self._abandon([(plan, facts, prepared)], now)
+            self._abandon([prepared], now)
             raise
-        self._append_ends(prepared, now)
-        self._add(self.topics.find(name), prepared)
+        self._append_ends(prepared.made, now)
+        self._add(self.topics.find(name), prepared.made)
 
     def _skip_ids_present(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
         """Files may have come since the start: their ids are not given again, whatever they are."""
@@ -431,35 +398,24 @@ class Catalogue:
             for one in grown
         ]
         for plan, facts in zip(plans, grown, strict=True):
-            self._require_free(plan, facts)
+            self._files.require_free(plan, facts)
         self.record_meta(plans, now)
-        prepared: list[Prepared] = []
+        prepared: list[PlannedPartitions] = []
         try:
             for plan, facts in zip(plans, grown, strict=True):
-                prepared.append((plan, facts, self._prepare(plan, facts, now)))
+                one = PlannedPartitions(plan, facts)
+                self._prepare(one, now)
+                prepared.append(one)
             self.record_meta(records, now)
         except PenstockError as error:
             if not isinstance(error, Fatal):
                 self._abandon(prepared, now)
             raise
-        for _, facts, new in prepared:
-            self._append_ends(new, now)
-            self._add(facts, new)
+        for one in prepared:
+            self._append_ends(one.made, now)
+            self._add(one.facts, one.made)
         self._open_groups(self.topic(name), now)
         self.topic_changed(name, now)
-
-    def _require_free(self, plan: FilesPlanned, facts: TopicFacts) -> None:
-        """Refuse to use files that are there already; an attempt that failed before may have left its own."""
-        before = self.topics.planned.get((plan.topic_id, plan.first))
-        for number in range(plan.first, plan.total):
-            path = facts.partition_directory(number)
-            if not self.disk.exists(path):
-                continue
-            if before is None or number >= before.total or not is_untouched(self.disk, path):
-                raise Refused(
-                    f"{path} is there already and not known; a restart sets it aside", path=path
-                )
-            self._remove(path)
 
     def _open_groups(self, topic: Topic, now: Now) -> None:
         """If there is no room for it now, the next `open_group` does it."""
@@ -478,7 +434,7 @@ class Catalogue:
         for facts in gone:
             for partition in self.open.pop(facts.name).partitions:
                 partition.discard()
-            self._remove(facts.directory)
+            self._files.remove(facts.directory)
             self.damage.forget(facts.name)
             self.latencies.forget(facts.name)
         # What a crash or a full disk leaves is finished by the next start.

@@ -75,8 +75,8 @@ from ..api.units import Duration, datetime_ns, duration_ms, duration_ns, priorit
 from ..errors import AlreadyExists, Refused
 from ..model import Message, Priority
 from ..ports import Clock
+from ..runtime.group_polls import FOR_EVER
 from ..runtime.publishing import Published, publish
-from ..runtime.threads import FOR_EVER
 from .answers import Held, answer
 from .delay import BrokerDelays, Later, delayed_of, is_delayed
 from .directory import Path, open_driver, storage_of
@@ -273,7 +273,7 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
             lane,
             text("request_id", request_id),
         )
-        return self.driver.poll(command, timeout_ns)
+        return self.driver.polls.poll(command, timeout_ns)
 
     def stream(
         self, topic: str, group: str, *, member: str = "main", timeout: Duration | None = None

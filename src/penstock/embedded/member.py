@@ -21,7 +21,8 @@ from ..api.received import Received
 from ..api.units import Duration, duration_ms, duration_ns, priority_of
 from ..errors import NotOwner, Refused, StaleGeneration, UnknownMember
 from ..model import Priority, TopicPartition
-from ..runtime.threads import FOR_EVER, ThreadDriver
+from ..runtime.group_polls import FOR_EVER
+from ..runtime.threads import ThreadDriver
 
 ORDERS = {"relaxed": Mode.RELAXED, "strict": Mode.STRICT}
 ASSIGNORS = {one.value: one for one in Assignor}

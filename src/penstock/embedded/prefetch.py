@@ -90,7 +90,7 @@ class Prefetch:
             return (
                 None
                 if self.ready
-                else self._driver.enter(_POLL_OF_ONE, LOCAL, timeout_ns, on_settled)
+                else self._driver.polls.enter(_POLL_OF_ONE, LOCAL, timeout_ns, on_settled)
             )
 
     def note_single(self, message: Received) -> None:

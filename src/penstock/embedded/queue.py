@@ -24,7 +24,7 @@ from ..api.units import Duration, datetime_ns, duration_ns
 from ..config import FsyncPolicy
 from ..errors import Fatal, OffsetOutOfRange, PenstockError, Refused
 from ..model import Priority
-from ..runtime.threads import FOR_EVER
+from ..runtime.group_polls import FOR_EVER
 from ..runtime.ticker import NEVER_NS, Ticker
 from ..runtime.waiting_polls import PollWaiter
 from .aio import AsyncQueue
@@ -290,7 +290,7 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters, QueueTransactio
                 wait_ns = max(0, until_ns - self._clock.monotonic_ns())
             waiter = self._prefetch.enter(wait_ns)
             if waiter is not None:
-                self._driver.wait_for(waiter, wait_ns)
+                self._driver.polls.wait_for(waiter, wait_ns)
                 return _first(self.end_get(waiter))
 
     def _fetch(self) -> bool:
@@ -307,7 +307,7 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters, QueueTransactio
     def _lease(self, limit: int, timeout_ns: int) -> list[Received]:
         self._is_wanted = True
         self._buffer.flush()
-        messages = self._driver.poll(Poll(TOPIC, GROUP, MANUAL, limit), timeout_ns)
+        messages = self._driver.polls.poll(Poll(TOPIC, GROUP, MANUAL, limit), timeout_ns)
         self._timings.hand_out(messages, self._clock.now_ns())
         return messages
 
@@ -352,7 +352,9 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters, QueueTransactio
             return None if self._fetch() else self._prefetch.enter(timeout_ns, on_settled)
         self._is_wanted = True
         self._buffer.flush()
-        return self._driver.enter(Poll(TOPIC, GROUP, MANUAL, limit), LOCAL, timeout_ns, on_settled)
+        return self._driver.polls.enter(
+            Poll(TOPIC, GROUP, MANUAL, limit), LOCAL, timeout_ns, on_settled
+        )
 
     def end_get(self, waiter: PollWaiter) -> list[Received]:
         """What a waiter that is settled has got."""
@@ -366,7 +368,7 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters, QueueTransactio
 
     def abandon_get(self, waiter: PollWaiter) -> None:
         """Give back what no caller is there to take any more."""
-        self._driver.abandon(waiter)
+        self._driver.polls.abandon(waiter)
 
     def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:
         """Up to `limit` messages at once; an empty list if there is none before the time is up."""

@@ -22,7 +22,8 @@ from ..api.publish import Guarantee
 from ..broker.partition.start import visible_end
 from ..config import FsyncPolicy
 from ..errors import Damaged, PenstockError, Unavailable
-from .threads import FOR_EVER, STEPS_MAX, Stepwise, ThreadDriver
+from .group_polls import FOR_EVER
+from .threads import STEPS_MAX, Stepwise, ThreadDriver
 from .tickets import Ticket
 from .waiting_polls import PollWaiter, Waiter
 
@@ -252,7 +253,7 @@ class AsyncDriver:
             rest = command if command.limit == 0 else _after(command, found)
             if rest is not None:
                 try:
-                    found += self.driver.enter(rest, principal, 0).outcome()
+                    found += self.driver.polls.enter(rest, principal, 0).outcome()
                 except (Damaged, Unavailable) as error:
                     # What was leased of the others is theirs already.
                     trouble = trouble or error
@@ -265,16 +266,16 @@ class AsyncDriver:
         try:
             # One by one: those that have entered are abandoned if the next is refused.
             waiters.extend(
-                self.driver.enter(command, principal, FOR_EVER, wake) for command in commands
+                self.driver.polls.enter(command, principal, FOR_EVER, wake) for command in commands
             )
             if not any(waiter.is_settled for waiter in waiters):
                 await self._wait(done, timeout_ns)
         except BaseException:
             for waiter in waiters:
-                self.driver.abandon(waiter)
+                self.driver.polls.abandon(waiter)
             raise
         for waiter in waiters:
-            self.driver.leave(waiter)
+            self.driver.polls.leave(waiter)
         for waiter in waiters:
             found += waiter.messages
         if not found:
@@ -333,7 +334,7 @@ class AsyncDriver:
         on_done: Callable[[], None],
     ) -> ParkedPoll:
         """Begin a poll that may wait. `on_done` is called by the loop, once, if it is parked now."""
-        room: _Room = self.driver if isinstance(command, Poll) else self.driver.members
+        room: _Room = self.driver.polls if isinstance(command, Poll) else self.driver.members
         poll = ParkedPoll(self, room, on_done)
         poll.begin(command, principal, timeout_ns)
         return poll

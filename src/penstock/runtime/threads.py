@@ -16,12 +16,9 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from ..api.command import Command
-from ..api.consume import CountReady, Poll
 from ..api.keys import Credential
-from ..api.leased import LeasedMessages
 from ..api.principals import LOCAL, Principal
 from ..api.publish import StoreMessages
-from ..api.received import Received
 from ..broker.node import Node
 from ..broker.partition import Now, now_of
 from ..broker.partition.changes import Done
@@ -29,17 +26,17 @@ from ..broker.scram import ScramChallenge
 from ..broker.sweeping import sweep_due
 from ..broker.validation import verdict_of
 from ..config import StorageConfig
-from ..errors import Fatal, NotFound, PenstockError, Refused, Unavailable
+from ..errors import Fatal, PenstockError, Refused, Unavailable
 from ..ports import Disk
 from ..schemas.languages import Schema
 from .commit import Committer, SyncPoint
 from .findings import FindingsLog
+from .group_polls import WaitingGroupPolls
 from .member_polls import WaitingMemberPolls
 from .memory import keep_freed_memory
 from .node_plan import NodePlan
-from .ticker import NEVER_NS, Ticker
+from .ticker import Ticker
 from .tickets import Ticket
-from .waiting_polls import PollWaiter, WaitingPolls
 from .world import SteppedClock, World
 
 R = TypeVar("R")
@@ -49,7 +46,6 @@ Note = Callable[[], Ticket | None]
 _S_NS = 1_000_000_000
 # A full disk, mostly: what could not be done on time is tried again after this long.
 _RETRY_NS = _S_NS
-FOR_EVER = -1
 # Where a test lets a year pass, topics are swept so many times more seldom, unless they say themselves how often.
 _STEPPED_SWEEP_TIMES = 12
 # A dead letter arrives after two syncs, a decision after three; more than this many means that something keeps it.
@@ -74,7 +70,7 @@ class ThreadDriver:
         self._is_firing = is_firing
         self._disk, self.config = disk, config
         self.clock, self.logger = world.clock, world.logger
-        self._is_stepped = isinstance(world.clock, SteppedClock)
+        self.is_stepped = isinstance(world.clock, SteppedClock)
         self._findings = FindingsLog(world, on_skipped=self.note_change)
         self.node = self._open_node()
         self._committer = Committer(config, world.clock, on_fatal=world.on_fatal)
@@ -84,7 +80,7 @@ class ThreadDriver:
         self.gate = self._point.gate = world.gate
         # Something is to be synced, and the caller waits for that if the policy says so. With the lock held.
         self._note_waiting: Note = partial(self._point.changed, is_to_wait=True)
-        self._polls, self.members = WaitingPolls(), WaitingMemberPolls(self)
+        self.polls, self.members = WaitingGroupPolls(self), WaitingMemberPolls(self)
         self._is_torn = self._is_sync_asked = False
         self._sweep_at_ns = self.node.sweeps.next_ns
         # Called after each command that may have changed something, with the lock held.
@@ -95,7 +91,7 @@ class ThreadDriver:
             self.expect(min(self.node.next_due_ns(), self._sweep_at_ns))
             if self._has_letters():
                 self._sync_soon()
-        if self._is_stepped:
+        if self.is_stepped:
             self.tick()  # Something may be overdue, and the ticker does nothing before the clock moves.
 
     def _open_node(self) -> Node:
@@ -103,7 +99,7 @@ class ThreadDriver:
             self._disk,
             self.now(),
             self.config,
-            usual_sweep_times=_STEPPED_SWEEP_TIMES if self._is_stepped else 1,
+            usual_sweep_times=_STEPPED_SWEEP_TIMES if self.is_stepped else 1,
             is_firing=self._is_firing,
         )
 
@@ -268,7 +264,7 @@ class ThreadDriver:
 
     def _act_on(self, done: Done[Any], *, is_noted: bool) -> None:
         """Serve waiting consumers; tick in time for what was recorded; sync soon if letters wait for it."""
-        has_waiters = self._polls.queues or self.members.waiting or self.after_change is not None
+        has_waiters = self.polls.waiting or self.members.waiting or self.after_change is not None
         if has_waiters:
             self.serve(done)
         if done.due_ns < self._ticker.due_ns:
@@ -324,61 +320,6 @@ class ThreadDriver:
         self.members.dismiss()
         self._is_torn = False
 
-    def poll(self, command: Poll, timeout_ns: int = 0) -> list[Received]:
-        """Lease messages; wait for them, if there are none, until the time is up (below zero: for ever)."""
-        return self.wait_for(self.enter(command, LOCAL, timeout_ns), timeout_ns)
-
-    def wait_for(self, waiter: PollWaiter, timeout_ns: int) -> list[Received]:
-        """The messages of a waiter that was entered: at once if it is settled, or when they come or the time is up."""
-        if not waiter.is_settled:
-            is_timed = timeout_ns >= 0 and not self._is_stepped
-            try:
-                waiter.wait(timeout_ns / _S_NS if is_timed else FOR_EVER)
-            except BaseException:
-                self.abandon(waiter)
-                raise
-            self.leave(waiter)
-        return waiter.outcome().messages()
-
-    def enter(
-        self,
-        command: Poll,
-        principal: Principal,
-        timeout_ns: int,
-        on_settled: Callable[[], None] | None = None,
-    ) -> PollWaiter:
-        """Lease what is there, or begin to wait for it: the waiter is settled at once, or later.
-
-        With `on_settled`, which is called once, from any thread, the ticker sees to it that the wait ends in time.
-        """
-
-        def take_or_wait(now: Now) -> PollWaiter:
-            until_ns = NEVER_NS if timeout_ns < 0 else now.monotonic_ns + timeout_ns
-            waiter = PollWaiter(command, principal, until_ns, on_settled=on_settled)
-            messages = self.execute_locked(command, now, principal)
-            if messages or not (timeout_ns and command.limit):
-                waiter.settle(messages)
-            else:
-                self._polls.enter(waiter)
-            if on_settled is not None:
-                self.expect(until_ns)
-            return waiter
-
-        self.admit()
-        return self.run(take_or_wait)
-
-    def leave(self, waiter: PollWaiter) -> None:
-        """Wait no longer; what the waiter was settled with stays with it."""
-        with self.lock:
-            self._polls.leave(waiter)
-
-    def abandon(self, waiter: PollWaiter) -> None:
-        """Wait no longer, and give back what came a moment too late: no client will see it, so it does not count."""
-        self.leave(waiter)
-        if waiter.messages:
-            with suppress(PenstockError):
-                self.start(waiter.messages.release())
-
     def execute_locked(self, command: Command[R], now: Now, principal: Principal = LOCAL) -> R:
         """Carry out a command in the middle of another one, which waits for both. With the lock held."""
         return self.node.carry_out(command, principal, now)
@@ -386,7 +327,7 @@ class ThreadDriver:
     @property
     def is_awaited(self) -> bool:
         """Whether a consumer waits for messages. Takes no lock."""
-        return bool(self._polls.queues or self.members.waiting)
+        return bool(self.polls.waiting or self.members.waiting)
 
     def expect(self, due_ns: float) -> None:
         """Tick no later than this. With the lock held."""
@@ -403,26 +344,11 @@ class ThreadDriver:
 
         With the lock held.
         """
-        if self._polls.queues:
-            for place in self._polls.groups(None if done is None else done.wakes):
-                self._serve_group(*place)
+        self.polls.serve(done)
         if done is not None:
             self.members.serve(done)
         if self.after_change is not None:
             self.after_change()
-
-    def _serve_group(self, topic: str, group: str) -> None:
-        if topic not in self.node.open:
-            self._polls.dismiss(NotFound("topic", topic), [(topic, group)])
-            return
-        now = self.now()
-        ready = self.execute_locked(CountReady(topic, group), now)
-
-        def take(waiter: PollWaiter, limit: int) -> LeasedMessages:
-            command = msgspec.structs.replace(waiter.command, limit=limit)
-            return self.execute_locked(command, now, waiter.principal)
-
-        self._polls.serve((topic, group), ready, take)
 
     def tick(self) -> None:
         """Let time pass: unanswered leases come back, retries are due, waits are over."""
@@ -474,13 +400,12 @@ class ThreadDriver:
     def _tick(self, now: Now) -> None:
         self.node.tick(now)
         # What was too much for one tick is due now, and no other tick comes while the clock stands still.
-        while self._is_stepped and self.node.fire(now):
+        while self.is_stepped and self.node.fire(now):
             pass
         if self.node.changes and self._has_letters():
             self._sync_soon()
         self.serve()
-        self._polls.end_overdue(now.monotonic_ns)
-        until_ns = min(self._polls.next_until_ns(), self.members.end_overdue(now))
+        until_ns = min(self.polls.end_overdue(now), self.members.end_overdue(now))
         self.expect(min(until_ns, self.node.next_due_ns(), self._sweep_at_ns))
 
     def plan_sync(self) -> NodePlan:
@@ -545,6 +470,6 @@ class ThreadDriver:
                     self.node.close()
             finally:
                 self._point.close()
-                self._polls.dismiss(Refused("it is closed"))
+                self.polls.dismiss(Refused("it is closed"))
                 self.members.dismiss(Refused("it is closed"))
         self._committer.close()

@@ -17,38 +17,25 @@ from ..broker.partition import Now, Partition, PartitionPlan
 from ..broker.topics import settings_of
 from ..errors import Damaged, Fatal, NoSpace, PenstockError, Unavailable
 from ..model import TopicPartition
-from .administrators import Administrator
-from .assigned_members import AssignedMember
 from .books import ALL_SERVED, Books, UnservedPartitions
 from .client import Client
-from .commit_writers import CommitWriter
 from .crash import aimed_power_cut
-from .delay_producers import DelayProducer
 from .disk import SimDisk
 from .driver import DriverHooks, SimDriver
 from .event import Event, EventTime
 from .fault_injector import FaultInjector
 from .file_loss import FileLossTrials, PartitionOutage
-from .members import Member
 from .operations import Tree
 from .owner_book import REVOCATION_MS, OwnerBook
 from .parameters import Parameters, draw_parameters
-from .producers import Producer, ProducerKind
+from .population import TOPIC, Population
 from .recovery import require_same_recovery
 from .schedule import MS, SECOND, Schedule, SimClock
 from .schedule_book import SimZones
-from .schedule_owners import ScheduleOwner
-from .schema_registrants import SchemaRegistrant
-from .transaction_book import INPUT_GROUP
-from .transaction_inputs import equip
-from .transaction_producers import TransactionProducer
 from .violation import Checker, Violation
 
-TOPIC = "jobs"
 _START_WALL_NS = 1_800_000_000 * SECOND
 _EVENTS_SHOWN = 40
-# The number of the assigned member that commits automatically.
-_AUTO_COMMITS = 2
 # One member that may hold three messages needs minutes for a backlog.
 _HEAL_NS = 600 * SECOND
 # Errors of the node that no caller is told to expect. Any other error is a bug of the simulation, and ends it.
@@ -111,52 +98,7 @@ class World:
         self._slowness = 1
         self._recent: deque[str] = deque(maxlen=_EVENTS_SHOWN)
         self._trace = blake2b(digest_size=16)
-        lease_ms = self.parameters.config.visibility_timeout_ms
-        self.producers = [
-            Producer(f"{kind.value}-{number}", kind, TOPIC, number, self, self.parameters)
-            for number, kind in enumerate((*ProducerKind, self.entropy.choice(tuple(ProducerKind))))
-        ]
-        self.members = [
-            Member(f"m{group}-{number}", f"group-{group}", TOPIC, self, lease_ms)
-            for group in range(self.parameters.groups)
-            for number in range(self.parameters.members_each)
-        ]
-        self.assigned = [
-            AssignedMember(
-                f"a-{number}",
-                "assigned",
-                TOPIC,
-                self,
-                lease_ms,
-                mode=self.parameters.assigned_mode,
-                is_auto_commit=number == _AUTO_COMMITS,
-            )
-            for number in range(self.parameters.assigned_members)
-        ]
-        self.administrators = [
-            Administrator(f"admin-{number}", self, Random(f"administrator {seed} {number}"))  # noqa: S311  # As above.
-            for number in range(self.parameters.administrators)
-        ]
-        self.schema_registrants = [
-            SchemaRegistrant(f"registrant-{number}", self, Random(f"registrant {seed} {number}"))  # noqa: S311  # As above.
-            for number in range(self.parameters.schema_registrants)
-        ]
-        self.delay_producers = [
-            DelayProducer(f"later-{number}", TOPIC, self)
-            for number in range(self.parameters.delay_producers)
-        ]
-        self.schedule_owners = [
-            ScheduleOwner(f"owner-{number}", TOPIC, self, Random(f"owner {seed} {number}"))  # noqa: S311  # As above.
-            for number in range(self.parameters.schedule_owners)
-        ]
-        self.transaction_producers = [
-            TransactionProducer(f"ledger-{number * 7}", TOPIC, self)
-            for number in range(self.parameters.transaction_producers)
-        ]
-        self.commit_writers = [
-            CommitWriter(f"sink-{number * 7}", TOPIC, self)
-            for number in range(self.parameters.commit_writers)
-        ]
+        self.population = Population(self, seed)
 
     def run(self, seconds: int) -> Result:
         try:
@@ -170,22 +112,8 @@ class World:
         return self._result(seconds)
 
     def _begin(self) -> None:
-        if self.parameters.has_transaction_inputs:
-            equip([*self.transaction_producers, *self.commit_writers], TOPIC, self)
-            lease_ms = self.parameters.config.visibility_timeout_ms
-            self.members.append(Member("m", INPUT_GROUP, TOPIC, self, lease_ms, is_idle=True))
-        clients: list[Client] = [
-            *self.producers,
-            *self.members,
-            *self.assigned,
-            *self.delay_producers,
-            *self.transaction_producers,
-            *self.commit_writers,
-            *self.schedule_owners,
-            *self.administrators,
-            *self.schema_registrants,
-        ]
-        for client in clients:
+        self.population.join_groups()
+        for client in self.population.clients():
             self.wake_later(300, client)
         self._every(250, self._tick)
         self._every(1700, self._retain)
@@ -200,18 +128,7 @@ class World:
         self.note("healing")
         self.faults.stop()
         self._restore()
-        for producer in self.producers:
-            producer.is_stopping = True
-        for delay_producer in self.delay_producers:
-            delay_producer.is_stopping = True
-        for transaction_producer in self.transaction_producers:
-            transaction_producer.is_stopping = True
-        for writer in self.commit_writers:
-            writer.is_stopping = True
-        for owner in self.schedule_owners:
-            owner.is_stopping = True
-        for member in (*self.members, *self.assigned):
-            member.is_draining = True
+        self.population.stop()
         for until_ns in range(seconds * SECOND, seconds * SECOND + _HEAL_NS, SECOND):
             self._run_until(until_ns)
             if self.was_refused:
@@ -223,12 +140,7 @@ class World:
 
     def _unrest(self) -> list[str]:
         found = self.books.unfinished()
-        busy = [one.name for one in self.producers if one.outstanding]
-        busy += [one.name for one in self.delay_producers if one.outstanding]
-        busy += [one.name for one in self.transaction_producers if one.outstanding]
-        busy += [one.name for one in self.commit_writers if one.outstanding]
-        busy += [one.name for one in self.schedule_owners if one.outstanding]
-        found += [f"{name} waits for a reply" for name in busy]
+        found += [f"{name} waits for a reply" for name in self.population.outstanding()]
         if self.driver is not None and any(self.driver.waiting.values()):
             found.append("replies are held back")
         return found
@@ -266,7 +178,7 @@ class World:
                 self.owners.follow(self.driver.node, self.event)
                 self.driver.sync_soon()
                 if self.books.messages_seen > seen and self.entropy.random() < 0.7:
-                    waiting = self.entropy.choice(self.members)
+                    waiting = self.entropy.choice(self.population.members)
                     self.schedule.after(self.entropy.randint(0, 5) * MS, waiting.poll_now)
         except Fatal as error:
             self.note(f"fatal: {error}")
@@ -447,11 +359,11 @@ class World:
                 unserved=self._unserved,
                 is_forgiven=is_forgiven,
             )
-            for administrator in self.administrators:
+            for administrator in self.population.administrators:
                 administrator.check(node, now.wall_ns, is_forgiven=is_forgiven)
-            for registrant in self.schema_registrants:
+            for registrant in self.population.schema_registrants:
                 registrant.check(node, is_forgiven=is_forgiven)
-            for owner in self.schedule_owners:
+            for owner in self.population.schedule_owners:
                 owner.check(node, is_forgiven=is_forgiven)
             if self.outage is None:
                 self._unserved = ALL_SERVED
@@ -522,8 +434,8 @@ class World:
             self.restarts,
             self.books.messages_seen,
             self.books.records_seen,
-            sum(one.acked for one in self.producers),
-            sum(one.repeated for one in self.producers),
+            sum(one.acked for one in self.population.producers),
+            sum(one.repeated for one in self.population.producers),
             sum(len(book.copies) for book in self.books.by_partition.values()),
             self.file_losses.outcomes,
             self.was_refused,

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _REASON_CHARACTERS_MAX = 500
-_OURS = "penstock.errors."
+# How a traceback names one of our errors: `penstock.errors.requests.NotFound: there is no topic orders`.
+_OURS = re.compile(r"penstock\.errors\.(?:\w+\.)*(\w+)")
 # The last line of a Python traceback. Java's have packages before the class.
 _RAISED = re.compile(r"[A-Z]\w*(Error|Exception|Warning|Interrupt|Exit)(: |$)")
 
@@ -77,7 +78,7 @@ def reason_of(error: Exception) -> str:
 
 def penstock_error_in(lines: Sequence[str]) -> str | None:
     """Returns the line of a Python traceback, as Spark prints it, that names a PenstockError; or None."""
-    found = [line for line in lines if line.startswith(_OURS)]
+    found = [line for line in lines if _OURS.match(line)]
     return found[-1] if found else None
 
 
@@ -85,9 +86,8 @@ def error_kind(line: str) -> type[PenstockError]:
     """Returns the class that a line of `penstock_error_in` names."""
     from ... import errors
 
-    found: type[PenstockError] = getattr(
-        errors, line.removeprefix(_OURS).partition(":")[0], Unavailable
-    )
+    named = _OURS.match(line)
+    found: type[PenstockError] = getattr(errors, named[1] if named else "", Unavailable)
     return found
 
 

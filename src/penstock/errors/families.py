@@ -1,0 +1,48 @@
+"""The base of all errors, and the five families that tell a caller what to do."""
+
+from typing import ClassVar
+
+
+class PenstockError(Exception):
+    """Base of the tree; never raised itself."""
+
+    code: ClassVar[str] = "INTERNAL"
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **fields: object) -> None:
+        super().__init__(message)
+        self.fields = fields
+
+
+class Refused(PenstockError):
+    """The caller's request is wrong."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class Unavailable(PenstockError):
+    """The world is not ready; the same request may succeed later."""
+
+    code = "UNAVAILABLE"
+    retriable = True
+
+
+class Damaged(PenstockError):
+    """Stored bytes are not what was written."""
+
+    code = "DAMAGED"
+
+
+class Internal(PenstockError):
+    """A bug of ours."""
+
+    code = "INTERNAL"
+
+    def __init__(self) -> None:
+        super().__init__("the broker failed to carry out the request; its log says why")
+
+
+class Fatal(PenstockError):
+    """Nothing this process says about durability can be trusted any more: it must exit."""
+
+    code = "FATAL"
