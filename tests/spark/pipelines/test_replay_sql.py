@@ -1,11 +1,13 @@
-"""SQL that selects and changes what is replayed, through the command; the session of the tests stays."""
+"""SQL over lakes, and SQL that selects and changes what is replayed; the session of the tests stays."""
 
 import json
+import os
 
 import pytest
 
 from penstock.cli.exits import Exit
 
+from .conftest import SECRET
 from .rigs import archived, publish
 from .test_restore import rejected
 
@@ -76,3 +78,19 @@ def test_dead_letters_that_a_query_selects_go_back(lasting, client, topic, said)
     assert client.topic(topic).total_messages == 8
     assert "3 that the query has went back before" in said(*words, query)
     said("dlq", "redrive", topic, "--all", "--sql", query, code=Exit.USAGE)
+
+
+def test_a_query_reads_a_bucket_if_tasks_have_its_settings_and_says_so_if_not(
+    lasting, spark, client, topic, bucket, said, monkeypatch
+):
+    publish(client, topic, 200)
+    archived(bucket, client.url, topic)
+    words = ["sql", "SELECT topic, count(*) AS n FROM rows GROUP BY topic", "--json"]
+    words += ["--lake", f"rows={bucket}", "--server", client.url]
+    text = said(*words, code=Exit.REFUSED)
+    assert "they have no AWS_ENDPOINT_URL" in text
+    assert (len(text.splitlines()), SECRET in text) == (1, False)
+    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        # What spark.executorEnv.NAME would have set when the session began.
+        monkeypatch.setitem(spark.sparkContext.environment, name, os.environ[name])
+    assert json.loads(said(*words)) == {"topic": topic, "n": 200}

@@ -1,7 +1,6 @@
 """A lake in a bucket, through a server that speaks the protocol of S3: one winner, and one line when it is gone."""
 
 import json
-import urllib.request
 from datetime import timedelta
 from threading import Event
 
@@ -23,52 +22,10 @@ from penstock.spark.pipelines.vacuum import plan_vacuum, vacuum
 from penstock.spark.pipelines.verify import verify
 from penstock.spark.pipelines.views import FileRead, row_schema
 
+from .conftest import SECRET, use_store
 from .rigs import here, publish
 
 pytestmark = pytest.mark.xdist_group("s3")
-SECRET = "a-secret-that-stands-nowhere"
-
-
-@pytest.fixture(scope="module")
-def stores():
-    """Starts servers of S3, each with an empty bucket, and returns their addresses."""
-    pytest.importorskip("obstore")
-    moto = pytest.importorskip("moto.server")
-    servers = []
-
-    def start():
-        server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        server.start()
-        servers.append(server)
-        address = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
-        urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT")).close()
-        return server, address
-
-    yield start
-    for server in servers:
-        server.stop()
-
-
-@pytest.fixture(scope="module")
-def one_store(stores):
-    return stores()[1]
-
-
-def use_store(monkeypatch, address):
-    found = {
-        "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": address,
-    }
-    for name, value in found.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture
-def bucket(one_store, monkeypatch, request):
-    use_store(monkeypatch, one_store)
-    return f"s3://bucket/{request.node.name[:40]}"
 
 
 def archived(lake, url, topic, spread=here, **more):

@@ -27,6 +27,7 @@ CONNECT_S = 5
 REQUEST_S = 30
 _SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_VARIABLES = (*_ENDPOINTS, "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", *_SECRETS)
 _TEXT_CHARACTERS_MAX = 200
 
 
@@ -52,6 +53,11 @@ def without_secrets(error: object) -> str:
 def endpoint() -> str:
     """Returns the address of the store, if the environment names another than that of AWS."""
     return next((found for name in _ENDPOINTS if (found := os.environ.get(name))), "")
+
+
+def variables_here() -> tuple[str, ...]:
+    """Returns the names of the variables by which this process finds a store, not their values."""
+    return tuple(name for name in _VARIABLES if os.environ.get(name))
 
 
 def storage_options() -> dict[str, str]:

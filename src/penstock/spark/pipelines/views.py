@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ...errors import Refused
+from ...errors import PenstockError, Refused
 from .lake import LakeReader
 from .manifest import LakeFile
 from .model import (
@@ -23,6 +23,8 @@ from .model import (
 )
 from .schema import Column, arrow_schema, with_columns
 from .spark_errors import spark_errors
+from .store import S3_SCHEME
+from .task_runner import SparkTaskRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,6 +100,8 @@ def lake_rows(spark: "SparkSession", root: str, as_of: str | None = None) -> "Da
         # Spark knows a struct by its fields: the schema says which columns files from before do not have.
         whole = from_arrow_schema(schema)
         return spark.read.option("basePath", str(root)).schema(whole).parquet(*paths)
+    if str(root).startswith(S3_SCHEME):
+        require_bucket_in_tasks(spark, str(root))
     read = FileRead(str(root), files, schema)
     numbers = spark.range(0, len(files), 1, len(files))
     return numbers.mapInArrow(read, from_arrow_schema(schema))
@@ -108,6 +112,41 @@ def row_schema(columns: Sequence[Column], file: LakeFile) -> pa.Schema:
     kinds = {name: pa.date32() if name == "date" else pa.string() for name in file.folders}
     folders = [pa.field(name, kind) for name, kind in kinds.items()]
     return pa.schema([*arrow_schema(columns), *folders])
+
+
+def require_bucket_in_tasks(spark: "SparkSession", root: str) -> None:
+    """Have one task of Spark open a lake in a bucket before a query does, whose tasks fail with a page for each try.
+
+    Refused: tasks do not have the variables that this process has, and cannot open it without them.
+    """
+    from .s3_store import variables_here
+
+    SparkTaskRunner(spark)(BucketCheck(variables_here()), [root])
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCheck:
+    """Opens a lake in a task of Spark. `variables` are those by which the driver finds the store."""
+
+    variables: tuple[str, ...]
+
+    def __call__(self, root: str) -> bytes:
+        from .s3_store import variables_here
+
+        here = variables_here()
+        missing = [name for name in self.variables if name not in here]
+        # Without the endpoint a task would ask another store, which may keep it waiting.
+        if not any("ENDPOINT" in name for name in missing):
+            try:
+                LakeReader(root)
+                return b""
+            except PenstockError:
+                if not missing:
+                    raise
+        raise Refused(
+            f"tasks of Spark cannot open {root}: they have no {', '.join(missing)}; set them where executors start, "
+            "or as spark.executorEnv.NAME"
+        )
 
 
 @dataclass(frozen=True, slots=True)
