@@ -1,18 +1,20 @@
 """The answers of a consumer: the first one counts, none is sent twice, none is forgotten."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.answers import Answer, Kind
+from penstock.api.answers import Answer, Kind, LeaseOutcome
 from penstock.api.wire import encode_command
 from penstock.client.ack_batcher import AnswerBuffer, messages_of
 from penstock.client.leased_messages import Delivered, LeasedPart, Polled
+from penstock.client.synchronous.ack_batcher import AckBatcher
 from penstock.codec import encode_messages, verify
 from penstock.codec.leased import LeaseColumns, LeasedBatch
-from penstock.errors import Refused, StaleReceipt
+from penstock.errors import AnswerTimeout, Refused, StaleReceipt
 from penstock.model import Message
 
 
@@ -158,3 +160,25 @@ def test_messages_that_are_made_one_by_one_are_answered_one_by_one():
     assert sent(answers) == [("ack", 7, [4, 5])]
     with pytest.raises(TypeError, match="unsupported operand"):
         list(messages_of(one + "" for one in [1]))
+
+
+class LostReplies:
+    """A connector whose first reply is lost, and whose second one says that the leases are over."""
+
+    def execute(self, command, *, may_repeat, on_failure):
+        assert may_repeat
+        on_failure(AnswerTimeout("a broker", "it has stopped", is_sent=True))
+        return SimpleNamespace(
+            value=[LeaseOutcome(stale=frozenset(one.offsets)) for one in command.answers]
+        )
+
+
+def test_an_ack_that_no_server_has_taken_is_told_also_if_it_was_repeated():
+    """A server tells an ack that it had before from one whose lease is over; of a nack it cannot say."""
+    answers, told = AnswerBuffer(), []
+    acked, nacked, _ = leased(answers, 4, 5, 6)
+    acked.extend("30s")
+    acked.ack()
+    nacked.nack("bad")
+    AckBatcher(LostReplies(), answers, told.append).send()
+    assert [(type(one), one.fields["offset"]) for one in told] == [(StaleReceipt, 4)]

@@ -39,29 +39,35 @@ class Node:
         self.settings, self.key = settings, ""
         self.process: subprocess.Popen[bytes] | None = None
         self.other: Node
-        # The port of a cable to the other, if one lies between them.
-        self.way_to_peer = 0
+        # Where it listens for clients and for its peer, and the words that begin a command on its machine.
+        self.host = self.peer_host = "127.0.0.1"
+        self.inside: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:
-        return f"penstock://127.0.0.1:{self.binary}"
+        return f"penstock://{self.host}:{self.binary}"
+
+    @property
+    def peer_address(self) -> str:
+        return f"{self.peer_host}:{self.peer}"
 
     def words(self) -> list[str]:
         """The settings as words of a command."""
         settings = {
+            "broker.host": self.host,
             "broker.port": self.http,
             "broker.binary_port": self.binary,
             "broker.data_dir": self.data,
             "broker.node_id": self.number,
-            "cluster.listen": f"127.0.0.1:{self.peer}",
-            "cluster.peers": f"127.0.0.1:{self.way_to_peer or self.other.peer}",
+            "cluster.listen": self.peer_address,
+            "cluster.peers": self.other.peer_address,
             "log.format": "text",
             **self.settings,
         }
         return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
 
     def start(self, *words: str) -> None:
-        command = [sys.executable, "-m", "penstock", "serve", *self.words(), *words]
+        command = [*self.inside, sys.executable, "-m", "penstock", "serve", *self.words(), *words]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stderr=log, cwd=self.data.parent)
         self.until(lambda: self.call("GET", "/livez").status == 200)
@@ -94,7 +100,7 @@ class Node:
         self.until(lambda: self.call("GET", "/cluster").json["committed"] >= wanted, "confirmed")
 
     def call(self, method: str, target: str, body: object = None, **headers: str) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=PATIENCE_S)
+        connection = http.client.HTTPConnection(self.host, self.http, timeout=PATIENCE_S)
         try:
             sent = None if body is None else json.dumps(body)
             kind = {"content-type": "application/json"} if body is not None else {}
@@ -115,7 +121,7 @@ class Node:
 
     def command_without_settings(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "penstock", *words],
+            [*self.inside, sys.executable, "-m", "penstock", *words],
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
@@ -176,7 +182,7 @@ class Pair(NamedTuple):
 
     @property
     def addresses(self) -> str:
-        return f"{self.first.address},127.0.0.1:{self.second.binary}"
+        return f"{self.first.address},{self.second.host}:{self.second.binary}"
 
     def in_sync(self) -> "Pair":
         """The one that leads first, and then the other, which has everything."""
@@ -208,7 +214,7 @@ def pair(directory: Path, *, is_started: bool = True, **settings: str):
     try:
         if is_started:
             first.start()
-            second.start("--follow", f"127.0.0.1:{first.peer}")
+            second.start("--follow", first.peer_address)
             first.until_in_sync()
         yield Pair(first, second)
     finally:

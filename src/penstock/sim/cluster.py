@@ -21,6 +21,7 @@ from ..replication.ballots import next_ballot
 from ..replication.reconcile import asked_min, longest
 from ..replication.replica import Replica
 from .cluster_member import Member
+from .history import History
 from .network import SimNetwork
 from .schedule import MS, SECOND, Schedule, SimClock
 from .violation import Checker, Violation
@@ -42,32 +43,12 @@ class ClusterResult:
     simulated_s: float
 
 
-class ClusterBook:
+class ClusterBook(History):
     """Promises made to clients, and whether the log of a leader keeps them."""
 
     def __init__(self) -> None:
-        self.acked: dict[tuple[int, int], bytes] = {}
-        self.leased: dict[tuple[int, int], int] = {}
+        super().__init__()
         self.sent = 0
-
-    def published(self, partition: int, offset: int, value: bytes) -> None:
-        known = self.acked.setdefault((partition, offset), value)
-        if known != value:
-            raise Violation(
-                Checker.OFFSET_UNIQUE,
-                f"{partition}/{offset} was acknowledged as {known!r} and {value!r}",
-            )
-
-    def handed_out(self, partition: int, offset: int, value: bytes, epoch: int) -> None:
-        """Leases last longer than the run, so that nothing comes twice."""
-        if (partition, offset) in self.leased:
-            first = self.leased[partition, offset]
-            raise Violation(
-                Checker.LEASE_EXCLUSIVE,
-                f"{partition}/{offset} was leased in epochs {first} and {epoch}",
-            )
-        self.leased[partition, offset] = epoch
-        self.published(partition, offset, value)
 
     def check(self, partition: int, log: Log) -> None:
         """Whether a log has all that was acknowledged, where it was, and no value twice."""
@@ -75,15 +56,7 @@ class ClusterBook:
         for head, batch in log.batches_from(log.start_offset):
             for stored in decode_messages(batch, head):
                 there[stored.offset] = stored.data
-        if len({*there.values()}) != len(there):
-            raise Violation(Checker.NO_DUP, f"partition {partition} has a value twice")
-        for (number, offset), value in self.acked.items():
-            if number == partition and there.get(offset) != value:
-                found = there.get(offset)
-                raise Violation(
-                    Checker.NO_ACKED_LOSS,
-                    f"{partition}/{offset} was {value!r} for a client and is {found!r}",
-                )
+        self.check_content(partition, there)
 
 
 class ClusterWorld:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ...api.answers import Answer, Kind, LeaseAnswer
+from ...api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome
 from ...errors import PenstockError, StaleReceipt, Unavailable, Unreachable
 from ..ack_batcher import AnswerBuffer
 from ..poll import refusals_of
@@ -31,7 +31,7 @@ class AsyncAckBatcher:
         self._connector, self._buffer = connector, buffer
         self._on_error = on_error or _log
         self._lock = Lock()
-        # Whether the server may have had the answers before: then a lease that is over is no error.
+        # Whether the server may have had the answers before: then a nack or reject whose lease is over is no error.
         self._is_repeat = False
 
     async def send(self) -> None:
@@ -64,25 +64,21 @@ class AsyncAckBatcher:
             self._is_repeat = True
             self._buffer.put_back(answers)
             raise
-        self._report(answers, refusals_of(answers, reply.value))
+        self._report(answers, reply.value)
         self._is_repeat = False
 
     def _note_failure(self, error: PenstockError) -> None:
         self._is_repeat |= isinstance(error, Unreachable) and error.is_sent
 
-    def _report(self, answers: list[LeaseAnswer], refusals: list[PenstockError]) -> None:
-        if not refusals:
-            return
-        # A message that was only given back needs no report.
-        given_back = {
-            (one.topic, one.partition, offset)
-            for one in answers
-            if one.kind is Kind.RELEASE
-            for offset in one.offsets
-        }
-        for error in refusals:
-            self._buffer.drop_stale(error)
-            where = tuple(error.fields.get(name) for name in ("topic", "partition", "offset"))
-            is_known = isinstance(error, StaleReceipt) and self._is_repeat
-            if not is_known and where not in given_back:
-                self._on_error(error)
+    def _report(
+        self, answers: list[LeaseAnswer], outcomes: list[LeaseOutcome | PenstockError]
+    ) -> None:
+        for answer, outcome in zip(answers, outcomes, strict=True):
+            # An ack that the server had before is no refusal: one whose lease is over was never taken.
+            is_known = self._is_repeat and answer.kind is not Kind.ACK
+            for error in refusals_of([answer], [outcome]):
+                self._buffer.drop_stale(error)
+                # A message that was only given back needs no report.
+                is_quiet = is_known and isinstance(error, StaleReceipt)
+                if not is_quiet and answer.kind is not Kind.RELEASE:
+                    self._on_error(error)
