@@ -1,6 +1,6 @@
 """The sink of a stream, when a process dies in the middle of a micro-batch: every row is published once.
 
-A driver that is killed with its JVM is in `test_kills`.
+A driver that is killed with its JVM is in `test_kills`, a JVM alone in `test_jvm_kills`.
 """
 
 import os

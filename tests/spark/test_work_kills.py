@@ -1,6 +1,6 @@
 """Work from queues, when a process dies in the middle of a round: every message is in the results once.
 
-The JVM lives on in all of them.
+The JVM lives on in all of them; that it dies is in `test_jvm_kills`.
 """
 
 import os
