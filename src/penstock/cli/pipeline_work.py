@@ -140,6 +140,7 @@ def watched(
             if not output.is_table:
                 output.item({"pipeline": identity.name, **asdict(done)})
 
+        reporter.begin()
         yield stop, tell
 
 

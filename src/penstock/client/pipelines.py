@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of a pipeline. Counts are since it started; `lag` is how many messages it has still to read.
 
-    `rate`, in messages a second, and `batch_ms` are of its last commit.
+    `rate`, in messages a second, and `batch_ms` are of its last commit. `files` and `bytes` are what it wrote into a
+    lake, merged there or removed from it.
     """
 
     kind: str
@@ -25,6 +26,8 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
     lag: int = 0
     rate: float = 0.0
     batch_ms: int = 0
+    files: int = 0
+    bytes: int = 0
     error: str = ""
     expect_within: str = "30s"
 
@@ -46,6 +49,8 @@ class Pipeline(msgspec.Struct, frozen=True):
     reported_at: str
     seconds_ago: float
     committed_at: str | None = None
+    files: int = 0
+    bytes: int = 0
 
 
 def report_pipeline(client: "Client", name: str, said: PipelineReport) -> Pipeline:

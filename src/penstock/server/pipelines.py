@@ -45,6 +45,8 @@ class Reported(msgspec.Struct):
             lag=said.lag,
             rate=said.rate,
             batch_ms=said.batch_ms,
+            files=said.files,
+            bytes=said.bytes,
             error=said.error,
             reported_at=time_text(self.wall_ns),
             seconds_ago=round(now_s - self.at_s, 3),

@@ -20,6 +20,12 @@ def said(capfd):
     return call
 
 
+@pytest.fixture
+def lasting(spark, monkeypatch):
+    """The session of the tests stays when a command that uses it is done."""
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+
+
 @pytest.fixture(scope="module")
 def stores():
     """Starts servers of S3, each with an empty bucket, and returns their addresses."""

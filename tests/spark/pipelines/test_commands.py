@@ -6,7 +6,13 @@ import pytest
 
 from penstock.cli.exits import Exit
 from penstock.client.http_page import client_call, http_path
-from penstock.client.pipelines import PipelineReport, report_pipeline
+from penstock.client.pipelines import (
+    PipelineReport,
+    describe_pipeline,
+    list_pipelines,
+    report_pipeline,
+)
+from penstock.spark.pipelines.lake import Lake
 
 from .rigs import archived, publish
 
@@ -107,6 +113,7 @@ def test_jobs_on_a_lake_are_lines_of_the_audit_log(client, topic, tmp_path, said
     lake = tmp_path / "lake"
     archived(lake, client.url, topic, commit_messages_max=10)
     server = ("--server", client.url)
+    merged = sum(one.stat().st_size for one in lake.rglob("*.parquet"))
     said("archive", "compact", str(lake), "--dry-run", *server)
     said("archive", "compact", str(lake), *server)
     said("archive", "vacuum", str(lake), "--keep", "0s", *server)
@@ -118,11 +125,25 @@ def test_jobs_on_a_lake_are_lines_of_the_audit_log(client, topic, tmp_path, said
     told = [(one.split()[0], one.rpartition("into ")[2]) for one in lines]
     assert sorted(told) == [
         ("compact", f"{lake}: starting"),
-        ("compact", f"{lake}: stopped, 30 messages"),
+        ("compact", f"{lake}: stopped, 30 messages, 6 files, {merged} bytes"),
         ("restore", f"{back}: starting"),
         ("restore", f"{back}: stopped, 30 messages"),
         ("vacuum", f"{lake}: starting"),
-        ("vacuum", f"{lake}: stopped, 0 messages"),
+        ("vacuum", f"{lake}: stopped, 6 files, {merged} bytes"),
     ]
     # A lake is worked on without a broker, too.
     said("archive", "compact", str(lake), "--server", "penstock://127.0.0.1:1")
+
+
+def test_a_run_that_is_refused_leaves_the_report_of_the_last_one(client, topic, tmp_path, said):
+    publish(client, topic, 30)
+    lake, server = tmp_path / "lake", ("--server", client.url)
+    run = ("archive", "run", "--to", str(lake), "--once", *server)
+    said(*run, topic)
+    (good,) = [one for one in list_pipelines(client) if one.target == str(lake)]
+    size = sum(one.stat().st_size for one in lake.rglob("*.parquet"))
+    assert (good.state, good.messages, good.files, good.bytes) == ("stopped", 30, 2, size)
+    assert "no topic never" in said(*run, "never", code=Exit.REFUSED)
+    with Lake(lake):
+        said(*run, topic, code=Exit.REFUSED)
+    assert describe_pipeline(client, good.name).reported_at == good.reported_at

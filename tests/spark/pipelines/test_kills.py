@@ -60,6 +60,21 @@ def test_a_driver_that_is_killed_leaves_nothing_out_and_nothing_twice(
         require_whole(client, lake, topic)
 
 
+@pytest.mark.parametrize("point", killing.DRIVER_POINTS[:-1])
+def test_a_merge_that_is_killed_is_finished_or_forgotten(client, tmp_path, point, effort, driver):
+    topic, lake = f"merge-{killing.DRIVER_POINTS.index(point)}", tmp_path
+    client.create_topic(topic, partitions=2)
+    for turn in range(effort(check=1, test=1, torture=50)):
+        publish(client, topic, 400, first=400 * turn)
+        archived(lake, client.url, topic, group=f"{topic}-lake", commit_messages_max=150)
+        driver.kill(client.url, lake, "", point, runner="here")
+        archived(lake, client.url, topic, group=f"{topic}-lake")
+        require_whole(client, lake, topic)
+        # The manifest decides: with it the merge is done, without it nothing is merged.
+        is_merged = LakeReader(lake).manifests()[-1].is_merge
+        assert is_merged == (killing.DRIVER_POINTS.index(point) > 1)
+
+
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("point", killing.TASK_POINTS)
 def test_a_task_that_is_killed_is_done_again_and_counts_once(

@@ -79,25 +79,6 @@ def test_an_earlier_state_is_there_until_vacuum_removes_it(client, topic, tmp_pa
     assert verify(LakeReader(tmp_path), client, is_content_read=True).problems == []
 
 
-def test_a_merge_that_was_cut_off_is_finished_or_forgotten(client, topic, tmp_path, monkeypatch):
-    publish(client, topic, 200)
-    archived(tmp_path, client.url, topic, commit_messages_max=100)
-
-    def killed(*_):
-        raise KeyboardInterrupt
-
-    for point in ("decide", "publish"):
-        with Lake(tmp_path) as lake, monkeypatch.context() as patch:
-            patch.setattr(lake, point, killed)
-            with pytest.raises(KeyboardInterrupt):
-                compact(lake)
-        with Lake(tmp_path):
-            assert places(tmp_path) == visible(client, topic)
-            assert listed(tmp_path) == 200
-            assert verify(LakeReader(tmp_path), client, is_content_read=True).problems == []
-    assert LakeReader(tmp_path).manifests()[-1].is_merge
-
-
 def test_what_is_damaged_is_not_merged(client, topic, tmp_path):
     publish(client, topic, 200)
     archived(tmp_path, client.url, topic, commit_messages_max=100)

@@ -14,11 +14,6 @@ from .test_restore import rejected
 pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 
 
-@pytest.fixture
-def lasting(spark, monkeypatch):
-    monkeypatch.setattr(type(spark), "stop", lambda _: None)
-
-
 def test_a_query_over_lake_and_log_is_published_once_in_one_commit(lasting, client, tmp_path, said):
     config = {"segment_size_bytes": 4096, "retention_bytes": 4096}
     client.create_topic("sold", partitions=2, **config)

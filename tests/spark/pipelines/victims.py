@@ -1,4 +1,4 @@
-"""Drivers of an archive that die in the middle of a commit, cheap enough to kill hundreds of them.
+"""Drivers of an archive, or of a merge, that die in the middle of a commit, cheap enough to kill hundreds of them.
 
 victims.py
 
@@ -31,7 +31,7 @@ class Victims:
         self._asks, self._answers = asks, answers
 
     def kill(self, url: str, root: Path, topic: str, point: str, **runner: Any) -> None:
-        """Have a driver die at a point of its first commit. `runner`: see `_spread`."""
+        """Have a driver die at a point of its first commit; of a merge, if no topic is named. `runner`: `_spread`."""
         victim = {"url": url, "root": str(root), "topic": topic, "point": point, **runner}
         self._asks.write(json.dumps(victim) + "\n")
         self._asks.flush()
@@ -88,6 +88,7 @@ def _run(victim: dict[str, Any]) -> None:
 
     from penstock.spark.pipelines.archive import Archive, ArchiveOptions
     from penstock.spark.pipelines.lake import Lake
+    from penstock.spark.pipelines.merge import compact
     from penstock.spark.pipelines.remote import Remote
 
     signal.alarm(LIMIT_S)
@@ -96,6 +97,9 @@ def _run(victim: dict[str, Any]) -> None:
     with Lake(Path(root)) as opened:
         # The lake is open: what it does from here on is the commit.
         arm_driver(point)
+        if not topic:
+            compact(opened)
+            return
         options = ArchiveOptions(topics=(topic,), group=f"{topic}-lake", **_OPTIONS)
         Archive(opened, Remote(url), spread, options).run_once(Event())
 

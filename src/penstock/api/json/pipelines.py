@@ -24,7 +24,8 @@ class PipelineIn(Strict):
     """How a pipeline is. `expect_within`: if the next report takes longer, it counts as lost.
 
     Counts are since the pipeline started; `lag` is how many messages it has still to do. `rate`, in messages a second,
-    and `batch_ms` are of its last commit.
+    and `batch_ms` are of its last commit. `files` and `bytes` are what it wrote into a lake, merged there or removed
+    from it.
     """
 
     kind: Literal[
@@ -49,6 +50,8 @@ class PipelineIn(Strict):
     lag: Int64 = 0
     rate: float = 0.0
     batch_ms: Int64 = 0
+    files: Int64 = 0
+    bytes: Int64 = 0
     error: str = ""
     expect_within: Span = "30s"
 
@@ -69,6 +72,8 @@ class PipelineOut(msgspec.Struct, kw_only=True):
     lag: int
     rate: float
     batch_ms: int
+    files: int
+    bytes: int
     error: str
     reported_at: str
     seconds_ago: float
@@ -88,7 +93,7 @@ def checked_expectation_ms(said: PipelineIn) -> int:
             raise BadRequest(text, field=name)
     if len(said.topics) > _TOPICS_MAX:
         raise BadRequest(f"{len(said.topics)} topics, the limit is {_TOPICS_MAX}", field="topics")
-    for name in ("messages", "commits", "lag", "rate", "batch_ms"):
+    for name in ("messages", "commits", "lag", "rate", "batch_ms", "files", "bytes"):
         if getattr(said, name) < 0:
             raise BadRequest(f"{name} must be at least 0, got {getattr(said, name)}", field=name)
     expect_ms = span_ms("expect_within", said.expect_within)

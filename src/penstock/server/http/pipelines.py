@@ -30,9 +30,16 @@ async def report(request: Request) -> Answer:
     found = pipelines.report(name, said, wall_ns, expect_ms / 1000)
     if said.state in _NOTED and (before is None or before.said.state != said.state):
         topics = ", ".join(said.topics) or "no topic"
-        done = "" if said.state == "starting" else f", {said.messages} messages"
+        done = "" if said.state == "starting" else _done(said)
         request.audit(f"{said.kind} {name} of {topics} into {said.target}: {said.state}{done}")
     return json_response(found.out(pipelines.now()))
+
+
+def _done(said: PipelineIn) -> str:
+    """Returns what a pipeline did: messages, but for one that has to do with files alone, and files."""
+    messages = "" if said.kind == "vacuum" else f", {said.messages} messages"
+    files = f", {said.files} files, {said.bytes} bytes"
+    return messages + (files if said.files or not messages else "")
 
 
 def _is_seen(request: Request, one: Reported) -> bool:

@@ -65,6 +65,8 @@ class ArchiveOptions:
 class PipelineProgress:
     """Messages and commits of this run, and how many messages are left to do.
 
+    `files` and `bytes` are what it wrote into a lake, merged there or removed from it.
+
     `rate`, in messages a second, and `batch_ms` are of the last commit; 0 where nothing measures them.
     """
 
@@ -77,6 +79,8 @@ class PipelineProgress:
     batch_ms: int = 0
     # Topics that could not be archived, and why; the others were.
     problems: dict[str, str] = field(default_factory=dict)
+    files: int = 0
+    bytes: int = 0
 
 
 class Stop(Protocol):
@@ -184,7 +188,7 @@ class Archive:
     ) -> None:
         self.lake, self.remote, self.run_tasks, self.options = lake, remote, run_tasks, options
         self.on_progress = on_progress
-        self.messages = self.commits = 0
+        self.messages = self.commits = self.files = self.bytes = 0
         # Why a topic cannot be archived, by its name or pattern; the others go on.
         self.problems: dict[str, PenstockError] = {}
         self._prepared: set[str] = set()
@@ -192,6 +196,8 @@ class Archive:
     def run_once(self, stop: Stop) -> None:
         """Archive everything that is there now, commit by commit. Raises the error of a topic if no topic is left."""
         targets = self.query_partitions()
+        if targets:
+            self.on_progress(self._progress("starting", targets))
         self._reach(targets, stop)
         if self.problems and {one.name.topic for one in targets} <= self.problems.keys():
             raise next(iter(self.problems.values()))
@@ -203,6 +209,8 @@ class Archive:
         while not stop.is_set():
             try:
                 targets = self.query_partitions()
+                if targets and not self.commits:
+                    self.on_progress(self._progress("starting", targets))
                 self._reach(targets, stop)
             except Unavailable as error:
                 self.on_progress(replace(self._progress("waiting", []), error=str(error)))
@@ -266,6 +274,8 @@ class Archive:
                 continue
             self.messages += manifest.rows
             self.commits += 1
+            self.files += len(manifest.files)
+            self.bytes += sum(one.size for one in manifest.files)
             left = [one for one in targets if one.name.topic not in self.problems]
             with self.remote.connect() as client:
                 self._tell_group(client, left)
@@ -310,4 +320,13 @@ class Archive:
         problems = {name: str(error) for name, error in self.problems.items()}
         left = lag(self.lake.ends, targets)
         error = "; ".join(problems.values())
-        return PipelineProgress(state, self.messages, self.commits, left, error, problems=problems)
+        return PipelineProgress(
+            state,
+            self.messages,
+            self.commits,
+            left,
+            error,
+            problems=problems,
+            files=self.files,
+            bytes=self.bytes,
+        )

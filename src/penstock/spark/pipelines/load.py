@@ -86,6 +86,7 @@ class Load:
 
     def load(self, entry: LedgerEntry, kind: FileFormat) -> None:
         """Load one file: run all its parts, then write that it is done."""
+        self.on_progress(PipelineProgress("starting", self.messages, self.commits, 0))
         answers = self.run_tasks(LoadTask(self.remote), parts_of(entry, kind))
         rows = sum(msgspec.json.decode(one, type=int) for one in answers)
         self.ledger.write(msgspec.structs.replace(entry, rows=rows, is_done=True))

@@ -12,6 +12,7 @@ from .archive import PipelineProgress
 from .remote import Remote
 
 EVERY_S = 5.0
+STARTING = "starting"
 _EXPECT_WITHIN = "20s"
 _TEXT_CHARACTERS_MAX = 1000
 
@@ -28,9 +29,10 @@ class PipelineIdentity(NamedTuple):
 
 
 class Reporter:
-    """Reports the last progress until the end of the block, and then how it ended.
+    """Reports the last progress from the first one to the end of the block, and then how it ended.
 
-    A report that fails is dropped: the next one follows, and the pipeline goes on.
+    A pipeline that is refused before it tells of any progress reports nothing, so that the broker keeps the report of
+    the last run. A report that fails is dropped: the next one follows, and the pipeline goes on.
     """
 
     def __init__(
@@ -38,12 +40,12 @@ class Reporter:
     ) -> None:
         self._pipeline, self._tell = pipeline, tell
         self._remote = replace(remote, retries=0)
-        self._last = PipelineProgress("starting", 0, 0, 0)
+        self._last = PipelineProgress(STARTING, 0, 0, 0)
+        self._has_begun = False
         self._stop = Event()
         self._thread = Thread(target=self._run, name="pipeline-report", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(
@@ -52,6 +54,8 @@ class Reporter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if not self._has_begun:
+            return
         self._stop.set()
         self._thread.join()
         state = "stopped" if error is None or kind is KeyboardInterrupt else "failed"
@@ -59,11 +63,19 @@ class Reporter:
 
     def __call__(self, progress: PipelineProgress) -> None:
         self._last = progress
-        self._tell(progress)
+        if not self._has_begun:
+            self._has_begun = True
+            self._thread.start()
+        if progress.state != STARTING:
+            self._tell(progress)
+
+    def begin(self) -> None:
+        """Report that the pipeline begins: from here on it is not refused."""
+        self(PipelineProgress(STARTING, 0, 0, 0))
 
     def _run(self) -> None:
         # The audit log has the beginning also of a pipeline that is done before this thread runs.
-        self._send(PipelineProgress("starting", 0, 0, 0))
+        self._send(PipelineProgress(STARTING, 0, 0, 0))
         while not self._stop.wait(EVERY_S):
             self._send(self._last)
 
@@ -78,6 +90,8 @@ class Reporter:
             lag=progress.lag,
             rate=progress.rate,
             batch_ms=progress.batch_ms,
+            files=progress.files,
+            bytes=progress.bytes,
             error=progress.error[:_TEXT_CHARACTERS_MAX],
             expect_within=_EXPECT_WITHIN,
         )

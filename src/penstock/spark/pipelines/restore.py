@@ -143,7 +143,7 @@ def restore(
         sequence, target = 0, TopicPartition(planned.target, one.name.number)
         producer = _producer_id(files.identity.lake, one, planned.target)
         for rows in LogRows(files, one.files, _COLUMNS).windows():
-            for piece in _pieces(rows.combine_chunks().to_batches()):
+            for piece in _pieces(rows.combine_chunks().to_batches(), rate):
                 if stop is not None and stop.is_set():
                     return done
                 _send(client, target, producer, sequence, piece)
@@ -161,14 +161,15 @@ def _producer_id(lake: str, one: PartitionPlan, target: str) -> int:
     return int.from_bytes(digest, "little") >> 2
 
 
-def _pieces(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields rows in portions that one request can carry, at least one in each, the same every time."""
+def _pieces(batches: list[pa.RecordBatch], rows_max: int | None) -> Iterator[pa.RecordBatch]:
+    """Yields rows in portions that one request can carry, of at most `rows_max`, at least one in each."""
     for batch in batches:
-        if batch.nbytes <= BATCH_BYTES or batch.num_rows == 1:
+        is_small = batch.nbytes <= BATCH_BYTES and (rows_max is None or batch.num_rows <= rows_max)
+        if is_small or batch.num_rows == 1:
             yield batch
         else:
             half = batch.num_rows // 2
-            yield from _pieces([batch.slice(0, half), batch.slice(half)])
+            yield from _pieces([batch.slice(0, half), batch.slice(half)], rows_max)
 
 
 def _columns(rows: pa.RecordBatch) -> Columns:

@@ -105,7 +105,7 @@ def run(
             load = load_of(pipeline, remote, spark, reporter)
             load.run_once(stop) if is_once else load.run(stop)
         else:
-            run_sql(spark, pipeline, show)
+            run_sql(spark, pipeline, show, reporter)
 
 
 def lake_sink(pipeline: Pipeline) -> LakeSink:
@@ -194,9 +194,10 @@ def load_of(pipeline: Pipeline, remote: Remote, spark: "SparkSession", tell: OnP
     return Load(Path(pipeline.checkpoint), remote, SparkTaskRunner(spark), options, tell)
 
 
-def run_sql(spark: "SparkSession", pipeline: Pipeline, show: Show) -> None:
+def run_sql(spark: "SparkSession", pipeline: Pipeline, show: Show, reporter: Reporter) -> None:
     """Run a query over everything that is there now, and print, draw or write its rows."""
     register(spark, pipeline, is_stream=False)
+    reporter.begin()
     for sink in pipeline.sinks:
         assert isinstance(sink, TableSink | PlotSink), "all sinks of such a pipeline show something"
         with spark_errors(sink.inputs[0]):

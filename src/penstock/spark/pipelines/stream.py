@@ -153,6 +153,7 @@ class Stream:
     def _run_query(self, stop: Stop, group: str, *, is_once: bool) -> None:
         """Run the query until it ends, or until `stop` and the end of the batch under way, if it ends soon."""
         query = self._start(is_once=is_once)
+        self._tell("starting")
         try:
             with spark_errors("stream"):
                 while query.isActive and not stop.is_set():
