@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
-from itertools import islice
 from typing import Any, NamedTuple, Unpack
 
 from msgspec import UNSET, UnsetType
@@ -11,10 +10,8 @@ from msgspec import UNSET, UnsetType
 from ..api.answers import ReleaseMember
 from ..api.arguments import whole_count, whole_number
 from ..api.consume import Poll
-from ..api.dead_letters import BrowseDeadLetters
 from ..api.delays import FireDelayed
-from ..api.fetch import Peek
-from ..api.groups import DescribeBacklog, ResetGroup
+from ..api.groups import ResetGroup
 from ..api.principals import LOCAL
 from ..api.publish import Publish
 from ..api.received import Received
@@ -35,9 +32,10 @@ from .directory import Opened
 from .handle import Handle
 from .messages import MessageOptions, Value, listed, make_message
 from .prefetch import AUTO, Prefetch
+from .queue_inspection import QueueInspection
 from .queue_topic import make_topic
 from .queue_transaction import QueueTransactions, abort_open
-from .stats import QueueStats, Timings
+from .stats import Timings
 from .transaction import Sessions
 from .write_buffer import (
     FLUSH_MESSAGES,
@@ -52,8 +50,6 @@ from .write_buffer import (
 MANUAL = "manual"
 _FLUSH_MASK = FLUSH_MESSAGES - 1
 _RETRY_NS = 1_000_000_000
-# They are read one by one to be counted.
-_DEAD_LETTERS_COUNTED_MAX = 10_000
 
 
 class Compacted(NamedTuple):
@@ -63,7 +59,9 @@ class Compacted(NamedTuple):
     bytes_freed: int
 
 
-class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters, QueueTransactions):
+class Queue(
+    Handle, QueueAnswers, QueueDelays, QueueDeadLetters, QueueInspection, QueueTransactions
+):
     """A FIFO queue that survives the process. Made by `penstock.open`; safe to share between threads.
 
         with penstock.open("./jobs") as queue:
@@ -390,18 +388,6 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters, QueueTransactio
         while (message := self.get(timeout)) is not None:
             yield message
 
-    def peek(self) -> Received | None:
-        """The message that `get` would return, without taking it."""
-        return _first(self.peek_many(1))
-
-    def peek_many(self, limit: int = 10) -> list[Received]:
-        """The next messages in the order in which they would be handed out, without taking them."""
-        count = whole_count("limit", limit)
-        self._buffer.flush()
-        with self._prefetch.lock:
-            fetched = list(islice(self._ready.copy(), count))
-            return fetched + self._driver.execute(Peek(TOPIC, 0, GROUP, count - len(fetched)))
-
     def seek(self, to: int | datetime) -> int:
         """Go on from a message id, or from the first message put at a time or later; return that id.
 
@@ -443,31 +429,6 @@ class Queue(Handle, QueueAnswers, QueueDelays, QueueDeadLetters, QueueTransactio
     def sync(self) -> None:
         """Return once everything put and every answer given so far is on the disk."""
         self._buffer.sync()
-
-    def stats(self) -> QueueStats:
-        """Counts, sizes and percentiles, as of now."""
-        dead = self._driver.execute(BrowseDeadLetters(TOPIC, limit=_DEAD_LETTERS_COUNTED_MAX))
-        self._buffer.flush()
-        with self._prefetch.lock:
-            self._prefetch.ack_locked()
-            # These are leased to the queue itself, and no caller has got them yet.
-            unread = len(self._ready)
-            found = self._driver.execute(DescribeBacklog(TOPIC, 0, GROUP))
-        return QueueStats(
-            put=found.end,
-            waiting=found.unfinished - found.in_flight + unread,
-            in_flight=found.in_flight - unread,
-            done=found.end - found.unfinished,
-            expired=found.expired,
-            dead_letters=len(dead.letters),
-            first_id=found.start + 1,
-            next_id=found.end + 1,
-            bytes=found.size_bytes,
-            segments=found.segments,
-            write=self._timings.write.percentiles(),
-            age=self._timings.age.percentiles(),
-            delayed=found.delayed,
-        )
 
     def _close(self) -> None:
         """Write and sync everything, give back what no caller took, and let go of the directory."""
