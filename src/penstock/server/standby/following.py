@@ -18,6 +18,7 @@ from ...observability.prometheus import render
 from ...replication.frames import Frame, HandOver, Hello, Level, Parted, Refusal, encode_frame
 from ...replication.replica import Replica
 from ...runtime import RealDisk
+from ...runtime.fatal import fatal_ends_process
 from .link import Link, PeerRefused
 from .membership import Membership
 from .promotion import Peer
@@ -49,7 +50,9 @@ class Following:
         self._aside_told = 0
 
     async def _in_storage(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._storage, work)
+        """What the storage thread returns. A failed disk ends the process, as it does for a node that leads."""
+        with fatal_ends_process():
+            return await asyncio.get_running_loop().run_in_executor(self._storage, work)
 
     async def run(self, link: Link, peer: Peer) -> None:
         """Copy a leader until the connection ends, or it hands over. Raises why it cannot be copied."""

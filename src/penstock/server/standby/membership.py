@@ -37,6 +37,7 @@ from ...errors import (
 )
 from ...replication.ballots import next_ballot
 from ...replication.frames import LEVEL, Hello
+from ...runtime.fatal import fatal_ends_process
 from ..settings import Settings
 from .cluster_file import ClusterFacts, new_cluster_id, read_facts, write_facts
 from .link import (
@@ -139,7 +140,8 @@ class Membership:
 
     def _write(self, facts: ClusterFacts) -> None:
         assert facts.epoch >= self.facts.epoch, "a promise is never taken back"
-        write_facts(self._data, facts)
+        with fatal_ends_process():
+            write_facts(self._data, facts)
         self.facts = facts
 
     def _become(self, role: Role, leader: Peer | None = None) -> None:
