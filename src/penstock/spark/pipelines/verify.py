@@ -13,7 +13,6 @@ from .file_hash import hash_of
 from .lake import LakeReader
 from .manifest import Gap, LakeFile, Manifest, Span
 from .partitions import NOT_ASKED, BrokerPartition, query_topic
-from .ranges import FETCH_BYTES
 from .rows import content_checksum, gaps_in
 from .state import LakeState
 
@@ -395,8 +394,7 @@ def compare_gaps(
     known, at = np.sort(found), max(span.start, now.earliest)
     if all(one.reason == NOT_ASKED for one in span.gaps):
         return
-    while at < span.end:
-        fetched = client.fetch(span.topic, span.partition, offset=at, max_bytes=FETCH_BYTES)
+    for fetched in client.fetches(span.topic, span.partition, offset=at):
         for batch in fetched.record_batches(("offset",)):
             visible = batch.column(0).to_numpy()
             visible = visible[visible < span.end]
@@ -404,9 +402,8 @@ def compare_gaps(
             if len(lost):
                 report.problem(f"{span.name}: offset {lost[0]} is in the broker, not in the lake")
                 return
-        if fetched.next_offset <= at:
+        if fetched.next_offset >= span.end:
             return
-        at = fetched.next_offset
 
 
 def check_strays(
