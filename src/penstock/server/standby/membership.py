@@ -478,7 +478,7 @@ class Membership:
             except Unreachable:
                 await self._give_up_leader()
         async with self._deciding:
-            if self.role is not Role.LEADING:
+            if not self._leads:
                 await self._take_over(is_forced=is_forced)
         return self.report()
 
