@@ -116,7 +116,7 @@ def have_all_moved(
 
 def test_every_input_is_once_in_the_output(tmp_path: Path, effort) -> None:
     with restartable(tmp_path / "data", kind=ForkedServer) as server:
-        kill_often(server, effort(check=4, test=6, torture=500))
+        kill_often(server, effort(check=4, test=20, torture=500))
 
 
 def kill_often(server: Server, kills: int) -> None:
