@@ -279,7 +279,7 @@ def _rows_problem(file: LakeFile, offsets: Offsets) -> str | None:
 
 def _content_problem(files: LakeReader, file: LakeFile) -> str | None:
     keys = values = 0
-    for batch in files.parquet(file).iter_batches(columns=["key", "value"]):
+    for batch in files.batches(file, ("key", "value")):
         keys = content_checksum(batch.column(0), keys)
         values = content_checksum(batch.column(1), values)
     if keys != file.keys or values != file.values:
@@ -302,7 +302,8 @@ def check_log(
     for commit, span in spans:
         while waiting and (waiting[-1].first < span.end or span is last.span):
             file = waiting.pop()
-            offsets: Offsets = files.parquet(file).read(columns=["offset"]).column(0).to_numpy()
+            rows = [one.column(0).to_numpy() for one in files.batches(file, ("offset",))]
+            offsets: Offsets = np.concatenate(rows or [np.zeros(0, np.int64)])
             if problem := _rows_problem(file, offsets):
                 report.problem(f"{file.path}: {problem}")
             open_offsets.append(offsets)
