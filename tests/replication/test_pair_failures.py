@@ -202,6 +202,8 @@ def test_flipped_bits_in_files_of_a_standby_heal_from_the_leader(nodes, effort):
     assert first.publish(*map(str, range(50))).status == 200
     assert first.publish("later", delay="1h").status == 200
     assert len(first.poll(9)) == 9
+    with client_of(nodes) as client, client.transactional_producer("till").transaction() as one:
+        one.publish("orders", b"50")
     first.until_confirmed()
     # A leader makes snapshots when it closes.
     assert first.stop() == 0
@@ -218,9 +220,59 @@ def test_flipped_bits_in_files_of_a_standby_heal_from_the_leader(nodes, effort):
     second.promote()
     first.until(lambda: first.role() == "following")
     second.until_in_sync()
-    assert second.values() == [*map(str, range(50))]
+    assert second.values() == [*map(str, range(51))]
     assert second.call("GET", "/topics/orders/delayed").json["messages"] != []
-    assert [one["value"] for one in second.poll()] == [*map(str, range(9, 50))]
+    assert [one["value"] for one in second.poll()] == [*map(str, range(9, 51))]
+
+
+def until_told(node: Node, text: str, *, since: int) -> None:
+    node.until(lambda: text in node.log.read_text()[since:], text)
+
+
+@pytest.mark.tier("test")
+def test_flipped_bits_behind_a_checkpoint_are_found_without_a_reader_and_heal(nodes):
+    """A start reads what is behind the checkpoint. The rest a standby reads when it follows."""
+    first, second = nodes
+    for number in range(20):
+        assert first.publish(str(number)).status == 200
+    first.until_confirmed()
+    assert second.stop() == 0
+    since = len(second.log.read_text())
+    for path in kinds(second)["messages .log"]:
+        flip(path)
+    second.start()
+    until_told(second, "set aside: topics/default/orders", since=since)
+    until_told(second, "all that is stored was read, and is whole", since=since)
+    first.until_in_sync()
+    assert second.stop() == 0
+    for directory in ("meta", "topics"):
+        found = second.command_without_settings("log", "verify", str(second.data / directory))
+        assert found.returncode == 0, found.stdout
+    second.start()
+
+
+@pytest.mark.tier("test")
+def test_a_leader_that_starts_with_a_damaged_log_leaves_the_lead_to_its_standby(nodes):
+    first, second = nodes
+    for number in range(20):
+        assert first.publish(str(number)).status == 200
+    first.until_confirmed()
+    assert first.stop() == 0
+    for name in ("messages .log", "messages checkpoint"):
+        for path in kinds(first)[name]:
+            flip(path)
+    since = len(first.log.read_text())
+    first.start()
+    until_told(first, "set aside: topics/default/orders", since=since)
+    refused = first.command("promote")
+    assert refused.returncode == 3
+    assert "damaged log" in refused.stderr
+    second.promote()
+    second.until_in_sync()
+    assert second.values() == [*map(str, range(20))]
+    first.promote()
+    first.until_in_sync()
+    assert first.values() == [*map(str, range(20))]
 
 
 @pytest.mark.tier("test")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from ..errors import BadRequest, Damaged, Fenced, HistoryLost, MalformedBatch, Refused
+from ..errors import BadRequest, Damaged, Fenced, HistoryLost, Refused
 from ..log import Log
 from ..log.layout import TEMPORARY
 from ..log.placed import append_placed
@@ -366,16 +366,18 @@ class Replica:
             self._write()
 
     def scrub(self) -> Iterator[int]:
-        """Read everything, a piece at a time: how many bytes each had. A log that is damaged is set aside; the driver
+        """Read everything, a piece at a time: how many bytes each had. Damaged: a log is, and was set aside; the driver
         hangs up then, and what is missing comes with the next connection."""
         for path in [*self.storage.logs]:
+            if path not in self.storage.logs:
+                continue
             try:
                 yield from self.storage.scrub(path)
-            except (Damaged, MalformedBatch) as error:
+            except Damaged as error:
                 self._broken()
                 self.disconnect()
                 self.storage.set_log_aside(path, str(error))
-                return
+                raise
 
     def promise(self, epoch: int) -> None:
         """Follow no leader of an epoch before this one from now on, durably. Fenced: a later one was promised."""

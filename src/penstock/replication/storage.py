@@ -248,9 +248,10 @@ class Storage:
         """Read all of a log, a piece at a time: how many bytes each had. DamagedBatch, DamagedFile."""
         log = self.logs[path]
         self._require_snapshots_of(log)
-        offset = log.first_base
-        while path in self.logs and offset < log.end_offset:
-            run = log.read(max(offset, log.first_base), bytes_max=1 << 20)
+        offset = log.start_offset
+        # Between two pieces a leader may remove the log, or one of the same path may come in its place.
+        while self.logs.get(path) is log and offset < log.end_offset:
+            run = log.read(max(offset, log.start_offset), bytes_max=1 << 20)
             offset = run.next_offset
             yield len(run.data)
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from ...api.health import Sample
-from ...errors import Damaged, Unreachable
+from ...errors import Damaged, PenstockError, Unreachable
 from ...model import Buffer, Epoch
 from ...observability.prometheus import render
 from ...replication.frames import Frame, HandOver, Hello, Level, Parted, Refusal, encode_frame
@@ -26,6 +26,10 @@ from .promotion import Peer
 T = TypeVar("T")
 # As often it is written down how far everything is known to be committed.
 _NOTE_S = 1.0
+# What is stored is read once after a start and then once a day, at most so fast: damage is to be found while the leader
+# still has what is damaged here, and not when this node is to lead.
+_SCRUB_AGAIN_S = 86_400.0
+_SCRUB_BYTES_PER_S = 64 << 20
 
 
 class Following:
@@ -48,6 +52,7 @@ class Following:
         self._bytes_in = 0
         self._level_at = self._note_at = 0.0
         self._aside_told = 0
+        self._scrub_at = 0.0
 
     async def _in_storage(self, work: Callable[[], T]) -> T:
         """What the storage thread returns. A failed disk ends the process, as it does for a node that leads."""
@@ -64,16 +69,21 @@ class Following:
         )
         self._received.clear()
         self._announced = self._durable = -1
-        storing = asyncio.get_running_loop().create_task(self._store(link, replica, peer))
-        receiving = asyncio.get_running_loop().create_task(self._receive(link))
+        work = (self._store(link, replica, peer), self._receive(link), self._scrub(replica))
+        tasks = [asyncio.get_running_loop().create_task(one) for one in work]
         try:
-            done, _ = await asyncio.wait((storing, receiving), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for one in done:
                 one.result()
+        except PenstockError as error:
+            if isinstance(error, Damaged) or not replica.is_whole:
+                # At once: if the leader is lost before it is heard again, this node may not take its place.
+                self._membership.is_whole = False
+            raise
         finally:
-            for one in (storing, receiving):
+            for one in tasks:
                 one.cancel()
-            await asyncio.wait((storing, receiving))
+            await asyncio.wait(tasks)
             await self._in_storage(self._disconnect)
 
     async def open(self) -> None:
@@ -82,9 +92,8 @@ class Following:
         self._membership.disk_id = replica.record.disk_id
         self._membership.written_epoch = replica.epoch
         self._membership.handed_over_epoch = replica.record.handed_over
-        if not replica.is_whole:
-            # A log was damaged, and is set aside.
-            self._membership.fell_behind()
+        self._membership.is_whole = replica.is_whole
+        self._tell_aside(replica)
 
     def _opened(self) -> Replica:
         if self._replica is None:
@@ -148,11 +157,10 @@ class Following:
         except Damaged:
             # Opened once more, what is damaged is set aside, and comes again from the leader.
             self._replica = None
+            self._aside_told = 0
             replica.discard()
             raise
-        for one in replica.aside[self._aside_told :]:
-            self._logger.warning("set aside: %s in %s: %s", one.path, one.kept_in, one.reason)
-        self._aside_told = len(replica.aside)
+        self._tell_aside(replica)
         if durable is not None and durable.sequence >= 0:
             self._durable = durable.sequence
         if durable is not None and replica.leader is not None and not _is_talking(received):
@@ -162,12 +170,30 @@ class Following:
             replica.note_committed()
         return answers
 
+    def _tell_aside(self, replica: Replica) -> None:
+        for one in replica.aside[self._aside_told :]:
+            self._logger.warning("set aside: %s in %s: %s", one.path, one.kept_in, one.reason)
+        self._aside_told = len(replica.aside)
+
+    async def _scrub(self, replica: Replica) -> None:
+        """Read what is stored, between what comes from the leader. Damaged: something is, and was set aside."""
+        while True:
+            await asyncio.sleep(max(0.0, self._scrub_at - time.monotonic()))
+            pieces, total = replica.scrub(), 0
+            while (size := await self._in_storage(partial(next, pieces, -1))) >= 0:
+                total += size
+                await asyncio.sleep(size / _SCRUB_BYTES_PER_S)
+            self._scrub_at = time.monotonic() + _SCRUB_AGAIN_S
+            self._logger.info("all that is stored was read, and is whole: %d bytes", total)
+
     def _note_level(self, level: Level) -> None:
         self._announced = max(self._announced, level.sequence)
         # A sign of life has no sequence, and may come before the first Level that has one.
         if self._durable >= self._announced >= 0:
             self._level_at = time.monotonic()
             self._membership.leveled()
+            if self._replica is not None:
+                self._membership.is_whole = self._replica.is_whole
 
     def status(self) -> dict[str, object]:
         """How far this node is behind its leader, in appends and in seconds."""
@@ -197,7 +223,7 @@ class Following:
         def begin() -> dict[str, int]:
             replica = self._opened()
             committed = replica.lead(Epoch(epoch))
-            self._replica = None
+            self._replica, self._aside_told = None, 0
             return committed
 
         return await self._in_storage(begin)
@@ -206,7 +232,7 @@ class Following:
         """Give the logs back."""
 
         def end() -> None:
-            replica, self._replica = self._replica, None
+            replica, self._replica, self._aside_told = self._replica, None, 0
             if replica is not None:
                 replica.close()
 

@@ -3,7 +3,8 @@
 After a start a node waits and asks its peer, again and again:
 
     the peer leads, in no earlier epoch than promised      this node follows it
-    the peer does not lead, and this node led last         this node claims the next epoch; granted, it leads again
+    the peer does not lead, and this node led last         this node claims the next epoch; granted, it leads again;
+                                                           never if it has set a damaged log aside
     the peer knows a later epoch                           this node never claims: it waits until the peer leads
     the peer does not answer                               NOT_LEADER, until it does or a person runs `penstock promote`
 
@@ -92,6 +93,8 @@ class Membership:
         self.incarnation = randbits(62)
         # Of the data directory: what it is called, and the latest epoch in which any of its logs was written.
         self.disk_id = self.written_epoch = 0
+        # Whether no log of it was set aside, because it was damaged, since it had everything.
+        self.is_whole = True
         # The epoch whose leader has stopped and said that this node has everything; 0: none.
         self.handed_over_epoch = 0
         self.has_follower: Callable[[], bool] = lambda: False
@@ -274,7 +277,7 @@ class Membership:
         elif peer.role != Role.LEADING.value and peer.epoch <= self.facts.epoch:
             async with self._deciding:
                 # A person may have promoted this node while the peer was asked.
-                if self.role is Role.WAITING and self.facts.led:
+                if self.role is Role.WAITING and self.facts.led and self.is_whole:
                     await self._claim(address)
 
     def _heard(self, peer: Peer) -> None:
@@ -333,11 +336,6 @@ class Membership:
         if not self.facts.is_level:
             self._write(msgspec.structs.replace(self.facts, is_level=True, heard_ns=time.time_ns()))
 
-    def fell_behind(self) -> None:
-        """This node is about to cut or fetch: it does not have everything any more."""
-        if self.facts.is_level:
-            self._write(msgspec.structs.replace(self.facts, is_level=False))
-
     async def _claim(self, address: str) -> None:
         """Lead again, if the peer writes down that it follows nothing earlier."""
         link, _ = await self._dial(address, "ask")
@@ -362,6 +360,7 @@ class Membership:
                 copies=self.cluster.copies,
             )
         )
+        self.is_whole = True
         self._become(Role.LEADING)
 
     # The peer and operators ask.
@@ -516,6 +515,8 @@ class Membership:
                     f"node {peer.node} leads and is about to be followed: try again in a moment"
                 )
         doubt = doubt_of(self.facts, peers, self.handed_over_epoch, self.cluster.copies)
+        if not doubt and not self.is_whole:
+            doubt = "this node lacks what was in a damaged log, which is in set-aside/"
         if doubt and not is_forced:
             raise Refused(f"{doubt}; --force leads all the same, and what is missing is lost")
         self.lead(next_ballot(highest, self.node))
