@@ -39,6 +39,7 @@ def test_a_topic_moves_to_another_broker(call, client, other, tmp_path):
     folder = tmp_path / "moved.export"
     planned = json.loads(call("export", "moved", "--to", str(folder), "--dry-run", "--json").out)
     assert (planned["offsets"], planned["delayed"], planned["groups"]) == (2000, 2, ["movers"])
+    assert planned["bytes"] >= 2000
     assert not folder.exists()
     made = call("export", "moved", "--to", str(folder), "--rate", "100000")
     assert made.code == Exit.OK, made.err

@@ -220,10 +220,13 @@ def show(lake: str, *, is_schema: bool, as_of: str | None, output: Output) -> No
     from msgspec import to_builtins
 
     from ..spark.pipelines.lake import LakeReader
+    from ..spark.pipelines.schema import sql_type
 
     files = LakeReader(lake)
     if is_schema:
         found = [to_builtins(one) for one in files.state(as_of).columns]
+        if output.is_table:
+            found = [{**row, "type": sql_type(row["type"])} for row in found]
         output.rows(found, ["name", "type", "nullable"], empty="no commits yet")
         return
     history = files.history()

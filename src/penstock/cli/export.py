@@ -81,8 +81,9 @@ def export(
         raise Refused(f"{folder} is there already, and was not changed: name a new directory")
     with connected(broker) as client:
         found = survey(client, topic)
+        stored_bytes = client.topic(topic).total_size_bytes
     if is_dry_run:
-        output.record({**summary(found), "dry_run": True})
+        output.record({**summary(found), "bytes": stored_bytes, "dry_run": True})
         return
     try:
         with patient(broker) as client:

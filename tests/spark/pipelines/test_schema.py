@@ -10,7 +10,7 @@ from penstock.spark.pipelines.lake import Lake, LakeReader, TableFormat
 from penstock.spark.pipelines.manifest import StreamBatch
 from penstock.spark.pipelines.merge import compact
 from penstock.spark.pipelines.rows import SCHEMA
-from penstock.spark.pipelines.schema import Column, arrow_schema, columns_of, merged
+from penstock.spark.pipelines.schema import Column, arrow_schema, columns_of, merged, sql_type
 from penstock.spark.pipelines.task_files import ParquetSink
 from penstock.spark.pipelines.verify import verify
 
@@ -27,6 +27,17 @@ NESTED = pa.schema(
 @pytest.mark.parametrize("schema", [SCHEMA, NESTED], ids=["archive", "nested"])
 def test_columns_come_back_as_the_schema_that_they_were(schema):
     assert arrow_schema(columns_of(schema)).equals(schema)
+
+
+def test_types_are_shown_as_sql_writes_them():
+    shown = {one.name: sql_type(one.type) for one in columns_of([*SCHEMA, *NESTED])}
+    assert shown["headers"] == "array<struct<key:string,value:binary>>"
+    assert [shown[name] for name in "dmst"] == [
+        "decimal(10,2)",
+        "map<string,long>",
+        "struct<x:array<date>>",
+        "timestamp",
+    ]
 
 
 def test_a_column_may_be_added_or_left_out_and_not_be_changed():

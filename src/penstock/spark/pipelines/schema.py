@@ -72,6 +72,18 @@ def kind_of(found: pa.DataType) -> Kind:
     raise Refused(f"a lake cannot hold columns of type {found}")
 
 
+def sql_type(kind: Kind) -> str:
+    """Returns a type as SQL writes it: `array<struct<key:string,value:binary>>`."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        fields = ",".join(f"{one['name']}:{sql_type(one['type'])}" for one in kind["fields"])
+        return f"struct<{fields}>"
+    if kind["type"] == "map":
+        return f"map<{sql_type(kind['keyType'])},{sql_type(kind['valueType'])}>"
+    return f"array<{sql_type(kind['elementType'])}>"
+
+
 def arrow_of(kind: Kind) -> pa.DataType:
     """Returns the Arrow type of a name. Refused: there is no such type."""
     if isinstance(kind, str):
