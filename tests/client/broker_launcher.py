@@ -26,10 +26,9 @@ def start(words: list[str], output: str) -> int:
     sys.argv = ["penstock", *words]
     try:
         main()
-    except BaseException:
+    finally:
         # The process ends without the interpreter's own words.
         traceback.print_exc()
-    finally:
         sys.stderr.write(f"{ENDED}\n")
         sys.stderr.flush()
         os._exit(1)

@@ -18,9 +18,9 @@ from ...api.commits import (
     StageNamedBatch,
     StagingFacts,
 )
-from ...api.publish import Publish, PublishBatch
-from ...api.transactions import Participant, Placed, Staged
-from ...codec import Encoded, Marks
+from ...api.publish import PublishBatch
+from ...api.transactions import Participant, Staged
+from ...codec import Marks
 from ...errors import CommitInProgress, MalformedBatch, Refused, StagingMismatch, UnknownStaging
 from ...model import check_name
 from ...transactions.names import (
@@ -35,15 +35,16 @@ from ...transactions.stagings import NAMED_NUMBER, TransactionKey
 from ..partition import Now, Partition
 from ..partition.batches import checked_batch
 from ..partition.changes import Handler
-from ..partition.staged_batches import batches_to_stage, client_batch_to_stage
+from ..partition.staged_batches import client_batch_to_stage
 from ..partition.staging import answered_count
 from ..validation import require_valid
+from .staged_messages import SEQUENCE_MAX as STAGED_SEQUENCE_MAX
+from .staged_messages import check_sequence, placed, stage_encoded, stage_messages
 
 if TYPE_CHECKING:
     from ..node import Node
 
 _MS = 1_000_000
-_BATCH_SEQUENCE_MAX = (1 << 31) - 1
 _TEXT_MAX = 250
 # A staging belongs to one attempt, which has one epoch.
 _EPOCH = 0
@@ -78,69 +79,37 @@ def open_staging(node: "Node", command: OpenStaging, now: Now) -> str:
 
 def stage(node: "Node", command: StageNamed, now: Now) -> Sequence[Staged]:
     staging_id = staging_number(command.staging)
-    topic, messages, first = node.topic(command.topic), command.messages, command.sequence
-    if first is not None and (command.partition is None or not 0 <= first <= _BATCH_SEQUENCE_MAX):
-        raise Refused(
-            f"a sequence is 0 to {_BATCH_SEQUENCE_MAX}, and counts in the partition it names"
-        )
+    node.topic(command.topic)
+    check_sequence(command)
     node.commits.owned(staging_id)
-    contents = messages or [one.message for one in command.delayed]
-    if not contents:
+    if not command.messages and not command.delayed:
         return []
-    if node.bindings:
-        require_valid(node, Publish(command.topic, contents, command.partition))
-    node.guard.admit(contents, now)
 
-    def marks_in(partition: Partition) -> Marks:
-        sequence = _next_sequence(partition, staging_id) if first is None else first
-        return _marks(staging_id, sequence)
+    def enrol(partitions: Sequence[Partition]) -> int:
+        node.commits.enrol(staging_id, partitions, now)
+        return NAMED_NUMBER
 
-    homes = (topic.partitions, topic.router)
-    batches = batches_to_stage(homes, command, marks_in, now)
-    for partition, _, encoded in batches:
-        node.staging_quota.require_room(partition, encoded)
-    node.commits.enrol(staging_id, [partition for partition, _, _ in batches], now)
-    found: dict[int, Staged] = {}
-    for partition, indexes, encoded in batches:
-        first_of = _stage(partition, encoded, now)
-        for place, index in enumerate(indexes):
-            found[index] = first_of._replace(sequence=first_of.sequence + place)
-    return [found[index] for index in range(len(contents))]
-
-
-def _marks(staging_id: int, sequence: int) -> Marks:
-    return Marks(producer_id=staging_id, producer_epoch=_EPOCH, first_sequence=sequence)
-
-
-def _next_sequence(partition: Partition, staging_id: int) -> int:
-    known = partition.machine.staging_producers.by_id.get(staging_id)
-    return 0 if known is None else known.next_sequence
-
-
-def _stage(partition: Partition, encoded: Encoded, now: Now) -> Staged:
-    head = encoded.head._replace(transaction_id=NAMED_NUMBER)
-    numbered = Encoded(head, encoded.body, has_idempotency_keys=False)
-    is_repeat = partition.stage(numbered, now) is None
-    return Staged(partition.number, head.first_sequence, is_repeat)
+    return stage_messages(node, command, (staging_id, _EPOCH), enrol, now)
 
 
 def stage_batch(node: "Node", command: StageNamedBatch, now: Now) -> Staged:
     staging_id = staging_number(command.staging)
     partition = node.partition(command.topic, command.partition)
-    if not 0 <= command.sequence <= _BATCH_SEQUENCE_MAX:
-        raise Refused(f"a sequence is 0 to {_BATCH_SEQUENCE_MAX}, got {command.sequence}")
+    if not 0 <= command.sequence <= STAGED_SEQUENCE_MAX:
+        raise Refused(f"a sequence is 0 to {STAGED_SEQUENCE_MAX}, got {command.sequence}")
     batch = checked_batch(command.batch, node.limits)
     head = batch.encoded.head
     if head.producer_id >= 0:
         raise MalformedBatch("a batch of a named commit has no producer: its staging is one")
-    encoded = client_batch_to_stage(partition, batch, _marks(staging_id, command.sequence), now)
+    marks = Marks(producer_id=staging_id, producer_epoch=_EPOCH, first_sequence=command.sequence)
+    encoded = client_batch_to_stage(partition, batch, marks, now)
     node.commits.owned(staging_id)
     if node.bindings:
         require_valid(node, PublishBatch(command.topic, command.partition, command.batch))
     node.guard.admit_bytes(head.length, now)
     node.staging_quota.require_room(partition, encoded)
     node.commits.enrol(staging_id, (partition,), now)
-    return _stage(partition, encoded, now)
+    return stage_encoded(partition, encoded, NAMED_NUMBER, now)
 
 
 def commit(node: "Node", command: CommitStagings, now: Now) -> NamedCommit:
@@ -173,14 +142,8 @@ def commit(node: "Node", command: CommitStagings, now: Now) -> NamedCommit:
     is_repeat = not is_last or name.unanswered != said
     if is_complete and not is_repeat:
         name.unanswered = None
-    places = tuple(_places(node, name)) if is_last else ()
+    places = tuple(placed(node, name.places)) if is_last else ()
     return NamedCommit(name.name, sequence, name.sequence, is_repeat, is_complete, places)
-
-
-def _places(node: "Node", name: CommitName) -> Iterator[Placed]:
-    for topic_id, partition, offset, count in name.places:
-        facts = node.topics.by_id.get(topic_id)
-        yield Placed("" if facts is None else facts.name, partition, offset, count)
 
 
 def drop_stagings(node: "Node", command: DropStagings, now: Now) -> int:
@@ -234,7 +197,7 @@ def _described(
         None if is_new else max(0, now.wall_ns - name.at_ns) // _MS,
         name.is_applied,
         name.is_one_off,
-        tuple(_places(node, name)),
+        tuple(placed(node, name.places)),
         len(stagings),
         sum(one.messages for one in parts),
         sum(one.size_bytes for one in parts),

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command
-from ...api.publish import Publish, PublishBatch, PublishRecords
+from ...api.publish import PublishBatch, PublishRecords
 from ...api.transactions import (
     TIMEOUT_MS_MAX,
     BeginTransaction,
@@ -16,7 +16,6 @@ from ...api.transactions import (
     InitProducer,
     ListTransactions,
     Participant,
-    Placed,
     ProducerHeartbeat,
     ProducerSession,
     SeeTransactionStats,
@@ -28,7 +27,6 @@ from ...api.transactions import (
     TransactionEnd,
     TransactionStats,
 )
-from ...codec import Encoded, Marks
 from ...errors import MalformedBatch, NotFound, Refused, TransactionEnded
 from ...transactions.coordinator import NAME_LENGTH_MAX, Producer
 from ...transactions.stagings import TransactionKey
@@ -38,13 +36,13 @@ from ..partition.batches import checked_batch
 from ..partition.changes import Handler
 from ..partition.record_batches import checked_records
 from ..partition.staged_batches import (
-    batches_to_stage,
     client_batch_to_stage,
     with_time_to_live,
 )
 from ..partition.staging import answered_count
 from ..transactions import checked_timeout
 from ..validation import require_valid
+from .staged_messages import check_sequence, placed, stage_encoded, stage_messages
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
 _MS = 1_000_000
 _NOT_IN_IT = "the partition is not part of an open transaction"
 _FORCED = "an administrator aborted it"
-_SEQUENCE_MAX = (1 << 31) - 1
 
 
 def init_producer(node: "Node", command: InitProducer, now: Now) -> ProducerSession:
@@ -88,50 +85,20 @@ def id_of(producer: Producer) -> str:
 
 
 def stage(node: "Node", command: Stage, now: Now) -> Sequence[Staged]:
-    topic, messages, first = node.topic(command.topic), command.messages, command.sequence
-    if first is not None and (command.partition is None or not 0 <= first <= _SEQUENCE_MAX):
-        raise Refused(f"a sequence is 0 to {_SEQUENCE_MAX}, and counts in the partition it names")
-    contents = messages or [one.message for one in command.delayed]
-    if not contents:
+    node.topic(command.topic)
+    check_sequence(command)
+    if not command.messages and not command.delayed:
         return []
+    session = command.producer_id, command.epoch
     # Refused here, before the transaction begins.
-    node.transactions.owned(command.producer_id).require(command.producer_id, command.epoch)
-    if node.bindings:
-        require_valid(node, Publish(command.topic, contents, command.partition))
-    node.guard.admit(contents, now)
-
-    def marks_in(partition: Partition) -> Marks:
-        sequence = _next_sequence(partition, command) if first is None else first
-        return Marks(
-            producer_id=command.producer_id,
-            producer_epoch=command.epoch,
-            first_sequence=sequence,
-        )
-
-    homes = (topic.partitions, topic.router)
-    batches = batches_to_stage(homes, command, marks_in, now)
-    for partition, _, encoded in batches:
-        node.staging_quota.require_room(partition, encoded)
-    partitions = [partition for partition, _, _ in batches]
-    producer = node.transactions.enrol(command.producer_id, command.epoch, partitions, now)
-    found: dict[int, Staged] = {}
-    for partition, indexes, encoded in batches:
-        first_of = _stage(partition, encoded, producer, now)
-        for place, index in enumerate(indexes):
-            found[index] = first_of._replace(sequence=first_of.sequence + place)
-    return [found[index] for index in range(len(contents))]
-
-
-def _next_sequence(partition: Partition, command: Stage) -> int:
-    known = partition.machine.staging_producers.by_id.get(command.producer_id)
-    return known.next_sequence if known is not None and known.epoch == command.epoch else 0
-
-
-def _stage(partition: Partition, encoded: Encoded, producer: Producer, now: Now) -> Staged:
-    head = encoded.head._replace(transaction_id=producer.number)
-    numbered = Encoded(head, encoded.body, has_idempotency_keys=False)
-    is_repeat = partition.stage(numbered, now) is None
-    return Staged(partition.number, head.first_sequence, is_repeat)
+    node.transactions.owned(command.producer_id).require(*session)
+    return stage_messages(
+        node,
+        command,
+        session,
+        lambda partitions: node.transactions.enrol(*session, partitions, now).number,
+        now,
+    )
 
 
 def stage_batch(node: "Node", command: StageBatch, now: Now) -> Staged:
@@ -147,7 +114,7 @@ def stage_batch(node: "Node", command: StageBatch, now: Now) -> Staged:
     node.guard.admit_bytes(head.length, now)
     node.staging_quota.require_room(partition, encoded)
     producer = node.transactions.enrol(head.producer_id, head.producer_epoch, (partition,), now)
-    return _stage(partition, encoded, producer, now)
+    return stage_encoded(partition, encoded, producer.number, now)
 
 
 def stage_records(node: "Node", command: StageRecords, now: Now) -> Staged:
@@ -171,7 +138,7 @@ def stage_records(node: "Node", command: StageRecords, now: Now) -> Staged:
     node.guard.admit_bytes(head.length, now)
     encoded = with_time_to_live(partition, batch.encoded, now)
     node.staging_quota.require_room(partition, encoded)
-    return _stage(partition, encoded, producer, now)
+    return stage_encoded(partition, encoded, producer.number, now)
 
 
 def end(node: "Node", command: EndTransaction, now: Now) -> TransactionEnd:
@@ -191,14 +158,8 @@ def end(node: "Node", command: EndTransaction, now: Now) -> TransactionEnd:
 
 def _end_of(node: "Node", producer: Producer) -> TransactionEnd:
     state = producer.state
-    places = tuple(_places(node, producer))
+    places = tuple(placed(node, producer.places))
     return TransactionEnd(id_of(producer), state.value, producer.epoch, state.is_complete, places)
-
-
-def _places(node: "Node", producer: Producer) -> Iterator[Placed]:
-    for topic_id, partition, offset, count in producer.places:
-        facts = node.topics.by_id.get(topic_id)
-        yield Placed("" if facts is None else facts.name, partition, offset, count)
 
 
 def force_abort(node: "Node", command: ForceAbort, now: Now) -> TransactionEnd:
@@ -262,7 +223,7 @@ def _described(node: "Node", producer: Producer, now: Now) -> Transaction:
         producer.timeout_ms,
         open_ms,
         tuple(_participants(node, producer)),
-        tuple(_places(node, producer)),
+        tuple(placed(node, producer.places)),
         producer.reason,
     )
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from ...api.answers import Kind, answers_of, checked_reason
 from ...api.commits import (
     CommitStagings,
     DescribeCommitName,
@@ -16,7 +15,7 @@ from ...api.commits import (
     StageNamedAnswers,
     StagingRef,
 )
-from ...api.json.answers import NackIn, ReceiptsIn, RejectIn, receipts_of
+from ...api.json.answers import NackIn, ReceiptsIn, RejectIn
 from ...api.json.commits import (
     CommitNameDetailsOut,
     CommitNameOut,
@@ -36,10 +35,8 @@ from ...api.json.commits import (
     name_out,
 )
 from ...api.json.paging import page_limit
-from ...api.json.times import span_ms
 from ...api.json.transaction_answers import AnswersStagedOut
 from ...api.principals import Action
-from ...api.receipts import read_receipt
 from ...errors import (
     BacklogFull,
     BadRequest,
@@ -62,7 +59,7 @@ from ...errors import (
 from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route, TopicIn
-from .staged import staged_of
+from .staged import answers_in, staged_of
 
 _OPEN = msgspec.json.Decoder(OpenStagingIn)
 _STAGE = msgspec.json.Decoder(StageNamedIn)
@@ -97,28 +94,22 @@ async def stage(request: Request) -> Answer:
 
 
 async def ack(request: Request) -> Answer:
-    return await _answer(request, request.json(_ACK), Kind.ACK)
+    return await _answer(request, request.json(_ACK))
 
 
 async def nack(request: Request) -> Answer:
-    said = request.json(_NACK)
-    delay_ms = None if said.delay is None else span_ms("delay", said.delay)
-    return await _answer(request, said, Kind.NACK, checked_reason(said.reason), delay_ms)
+    return await _answer(request, request.json(_NACK))
 
 
 async def reject(request: Request) -> Answer:
-    said = request.json(_REJECT)
-    return await _answer(request, said, Kind.REJECT, checked_reason(said.reason))
+    return await _answer(request, request.json(_REJECT))
 
 
-async def _answer(
-    request: Request, said: ReceiptsIn, kind: Kind, reason: str = "", ms: int | None = None
-) -> Answer:
+async def _answer(request: Request, said: ReceiptsIn) -> Answer:
     """All of the receipts, or an error that names the first that is not held."""
-    receipts = [read_receipt(one) for one in receipts_of(said)]
-    answers = [*answers_of(receipts, kind, reason, ms).values()]
+    answers, count = answers_in(said)
     await request.execute(StageNamedAnswers(request.params["staging"], answers))
-    return json_response(AnswersStagedOut(True, len(receipts)))
+    return json_response(AnswersStagedOut(True, count))
 
 
 async def commit(request: Request) -> Answer:

@@ -1,10 +1,14 @@
-"""Messages that a request stages, at once or delayed, for a transaction or a named commit."""
+"""What a request stages for a transaction or a named commit: messages, at once or delayed, and answers."""
 
 from collections.abc import Sequence
 
+from ...api.answers import Kind, LeaseAnswer, answers_of, checked_reason
+from ...api.json.answers import NackIn, ReceiptsIn, RejectIn, receipts_of
 from ...api.json.messages import MessageIn, message_of
 from ...api.json.publish import delayed_of, moment_of
+from ...api.json.times import span_ms
 from ...api.publish import Delayed
+from ...api.receipts import read_receipt
 from ...model import Message
 from .requests import Request
 
@@ -21,3 +25,16 @@ def staged_of(items: Sequence[MessageIn], request: Request) -> tuple[list[Messag
         else:
             delayed.append(delayed_of(one, moment, now_ns, limits))
     return messages, delayed
+
+
+def answers_in(said: ReceiptsIn) -> tuple[list[LeaseAnswer], int]:
+    """What a body answers, an ack unless it nacks or rejects, and how many messages that is about."""
+    kind, reason = Kind.ACK, ""
+    delay_ms: int | None = None
+    if isinstance(said, NackIn):
+        kind, reason = Kind.NACK, checked_reason(said.reason)
+        delay_ms = None if said.delay is None else span_ms("delay", said.delay)
+    elif isinstance(said, RejectIn):
+        kind, reason = Kind.REJECT, checked_reason(said.reason)
+    receipts = [read_receipt(one) for one in receipts_of(said)]
+    return [*answers_of(receipts, kind, reason, delay_ms).values()], len(receipts)

@@ -4,9 +4,6 @@ from typing import Any
 
 import msgspec
 
-from ...api.answers import Kind, answers_of, checked_reason
-from ...api.json.answers import receipts_of
-from ...api.json.times import span_ms
 from ...api.json.transaction_answers import (
     AckInTransactionIn,
     AnswersStagedOut,
@@ -16,7 +13,6 @@ from ...api.json.transaction_answers import (
     RejectInTransactionIn,
 )
 from ...api.principals import Action
-from ...api.receipts import read_receipt
 from ...api.transaction_answers import StageAnswers, StagedOffset, StageOffsets
 from ...errors import (
     NoSpace,
@@ -34,6 +30,7 @@ from .groups import partition_offsets
 from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route, TopicIn
+from .staged import answers_in
 
 _ACK = msgspec.json.Decoder(AckInTransactionIn)
 _NACK = msgspec.json.Decoder(NackInTransactionIn)
@@ -44,28 +41,22 @@ _Sent = AckInTransactionIn | NackInTransactionIn | RejectInTransactionIn
 
 
 async def ack(request: Request) -> Answer:
-    return await _stage(request, request.json(_ACK), Kind.ACK)
+    return await _stage(request, request.json(_ACK))
 
 
 async def nack(request: Request) -> Answer:
-    sent = request.json(_NACK)
-    delay_ms = None if sent.delay is None else span_ms("delay", sent.delay)
-    return await _stage(request, sent, Kind.NACK, checked_reason(sent.reason), delay_ms)
+    return await _stage(request, request.json(_NACK))
 
 
 async def reject(request: Request) -> Answer:
-    sent = request.json(_REJECT)
-    return await _stage(request, sent, Kind.REJECT, checked_reason(sent.reason))
+    return await _stage(request, request.json(_REJECT))
 
 
-async def _stage(
-    request: Request, sent: _Sent, kind: Kind, reason: str = "", ms: int | None = None
-) -> Answer:
+async def _stage(request: Request, sent: _Sent) -> Answer:
     """All of the receipts, or an error that names the first that is not held."""
-    receipts = [read_receipt(one) for one in receipts_of(sent)]
-    answers = [*answers_of(receipts, kind, reason, ms).values()]
+    answers, count = answers_in(sent)
     await request.execute(StageAnswers(sent.producer_id, sent.epoch, answers))
-    return json_response(AnswersStagedOut(True, len(receipts)))
+    return json_response(AnswersStagedOut(True, count))
 
 
 async def offsets(request: Request) -> Answer:
