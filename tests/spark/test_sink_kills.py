@@ -77,7 +77,7 @@ def test_every_row_is_published_once_whichever_process_dies(
     # Workers cannot import what only the tests have.
     cloudpickle.register_pickle_by_value(killing)
     load = Load(spark, broker, topic, tmp_path)
-    turns = effort(check=1, test=2, torture=50)
+    turns = effort(check=1, test=1, torture=50)
     for turn in range(turns):
         mark = tmp_path / f"mark-{turn}"
         spark.dataSource.register(dying_sink(point, str(mark)))
@@ -90,7 +90,7 @@ def test_every_row_is_published_once_whichever_process_dies(
 def test_every_row_is_published_once_though_the_broker_dies(spark, tmp_path, effort):
     cloudpickle.register_pickle_by_value(killing)
     port, load = 0, None
-    for turn in range(effort(check=1, test=2, torture=50)):
+    for turn in range(effort(check=1, test=1, torture=50)):
         with ExitStack() as stack:
             process, port = stack.enter_context(serving(tmp_path / "data", port))
             url = f"penstock://127.0.0.1:{port}"

@@ -64,7 +64,7 @@ def test_every_message_is_done_once_though_the_driver_dies(spark, client, topic,
     topic, to = queues(client, topic)
     gateway = gateway_of(spark)
     ways = [str(gateway["gateway_port"]), gateway["gateway_secret"]]
-    for turn in range(effort(check=1, test=2, torture=50)):
+    for turn in range(effort(check=1, test=1, torture=50)):
         publish(client, topic, turn)
         words = [sys.executable, VICTIM, client.url, topic, to, point, *ways]
         assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
@@ -86,7 +86,7 @@ def dying_rows(mark, victim=0):
 def test_every_message_is_done_once_though_a_task_dies(spark, client, topic, tmp_path, effort):
     cloudpickle.register_pickle_by_value(killing)
     topic, to = queues(client, topic)
-    for turn in range(effort(check=1, test=2, torture=50)):
+    for turn in range(effort(check=1, test=1, torture=50)):
         publish(client, topic, turn)
         mark = tmp_path / f"mark-{turn}"
         work_off(spark, client, topic, to, dying_rows(str(mark)))
@@ -97,7 +97,7 @@ def test_every_message_is_done_once_though_a_task_dies(spark, client, topic, tmp
 def test_every_message_is_done_once_though_the_broker_dies(spark, tmp_path, effort):
     cloudpickle.register_pickle_by_value(killing)
     port = 0
-    for turn in range(effort(check=1, test=2, torture=50)):
+    for turn in range(effort(check=1, test=1, torture=50)):
         with ExitStack() as stack:
             process, port = stack.enter_context(serving(tmp_path / "data", port))
 
