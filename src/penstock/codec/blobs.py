@@ -4,6 +4,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from itertools import compress
+from operator import itemgetter
 from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
@@ -100,7 +101,7 @@ class JoinedBlobs(Sequence[bytes]):
     def __init__(self, parts: Sequence[tuple[Blobs, int]]) -> None:
         """Parts, each with its number of items. One that has nulls has its lengths as an array."""
         self.parts = parts
-        self._count = sum(count for _, count in parts)
+        self._count: int = sum(map(itemgetter(1), parts))
 
     def __len__(self) -> int:
         return self._count
@@ -117,12 +118,13 @@ class JoinedBlobs(Sequence[bytes]):
         return iter(self[:])
 
     def blobs(self) -> Blobs:
-        # Arrays are not compared with a number: that gives an array.
-        sizes = {one.lengths if isinstance(one.lengths, int) else None for one, _ in self.parts}
-        size = sizes.pop()
-        if sizes or size is None:
-            return join_blobs(self.parts)
-        return Blobs(size, None, b"".join([part.blob for part, _ in self.parts]))
+        size, pieces = self.parts[0][0].lengths, []
+        for part, _ in self.parts:
+            # Arrays are not compared with a number: that gives an array.
+            if not isinstance(part.lengths, int) or part.lengths != size:
+                return join_blobs(self.parts)
+            pieces.append(part.blob)
+        return Blobs(size, None, b"".join(pieces))
 
 
 def blobs_of(items: Sequence[bytes | None], what: str, *, limit: int) -> Blobs:

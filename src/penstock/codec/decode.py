@@ -13,15 +13,15 @@ from ..errors import MalformedBatch, TooLarge
 from ..model import Buffer, Headers, Message, MessageColumns, Priority
 from .blobs import Bools
 from .body import FORMS_BYTES, Body, Column
-from .compression import Compression, decompress
+from .compression import decompress
 from .head import (
     COMPRESSION_MASK,
     ENCODING_KAFKA,
     HEAD_BYTES,
-    NO_MARKS,
     PADDING_MASK,
+    PADDING_SHIFT,
+    PRIORITIES_SHIFT,
     Head,
-    pack_attributes,
 )
 from .numbers import ABSENT, CONSTANT, Numbers, as_array, moved
 from .parse import parse_body
@@ -34,7 +34,8 @@ _NORMAL = int(Priority.NORMAL)
 # A body of values of one size: the form of each column, the one column there is, their size, and then the values.
 EVEN_COLUMNS = struct.Struct(f"<{FORMS_BYTES}sQ")
 EVEN_FORMS = bytes(CONSTANT if column == Column.VALUES else ABSENT for column in range(FORMS_BYTES))
-EVEN_ATTRIBUTES = pack_attributes(Compression.NONE, NO_MARKS, 1 << Priority.NORMAL)
+# Neither compressed nor marked.
+EVEN_ATTRIBUTES = 1 << Priority.NORMAL << PRIORITIES_SHIFT
 
 
 def open_body(
@@ -49,7 +50,9 @@ def open_body(
         size_max += OFFSET_DELTA_BYTES * (head.message_count + 1)
     if head.body_size > size_max:
         raise TooLarge("body of a batch in bytes", found=head.body_size, limit=size_max)
-    stored = memoryview(batch)[start : start + head.stored_size]
+    # `stored_size`, without a call: this is on the way of every batch that is read.
+    padding = head.attributes >> PADDING_SHIFT & 0b111
+    stored = memoryview(batch)[start : start + head.length - HEAD_BYTES - padding]
     if head.encoding == ENCODING_KAFKA:
         return open_verbatim(stored, head)
     raw: Buffer = stored

@@ -15,18 +15,20 @@ from .columns import Columns, Ints, columns_of
 from .compression import Compression, compress
 from .head import (
     ALIGNMENT,
+    CONTROL,
     COUNT_MAX,
     ENCODING_COLUMNAR,
     HEAD_BYTES,
     MAGIC,
     NO_MARKS,
+    ORIGIN_SHIFT,
     PADDING_SHIFT,
+    PRIORITIES_SHIFT,
     UNSYNCED_MAX,
     VERSION,
     Head,
     Marks,
     head_of,
-    pack_attributes,
     pack_head,
 )
 from .numbers import (
@@ -156,7 +158,8 @@ def assemble(
         encoding=ENCODING_COLUMNAR,
         sizes=(stored_size, body_size),
         message_count=body.count,
-        attributes=pack_attributes(kind, marks, priorities),
+        compression=kind,
+        priorities=priorities,
         has_idempotency_keys=Column.IDEMPOTENCY_KEYS in body.blobs,
     )
 
@@ -169,12 +172,16 @@ def with_head(
     encoding: int,
     sizes: tuple[int, int],
     message_count: int,
-    attributes: int,
+    compression: Compression,
+    priorities: int,
     has_idempotency_keys: bool,
 ) -> Encoded:
     """Returns a batch of the pieces of its body, whose sizes are as stored and once decompressed."""
     stored_size, body_size = sizes
     padding = -stored_size % ALIGNMENT
+    attributes = compression | priorities << PRIORITIES_SHIFT | marks.origin << ORIGIN_SHIFT
+    if marks.control:
+        attributes |= CONTROL
     if stored_size <= _COPIED_BYTES_MAX:
         stored = b"".join(pieces)
         body_checksum, pieces = checksum(stored), [stored + PADDINGS[padding]]

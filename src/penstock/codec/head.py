@@ -58,13 +58,13 @@ UNSYNCED_MAX = (1 << 32) - 1
 
 CONTROL = 1 << 3
 COMPRESSION_MASK = 0b111
-_ORIGIN_SHIFT = 4
-_PRIORITIES_SHIFT = 6
+ORIGIN_SHIFT = 4
+PRIORITIES_SHIFT = 6
 PADDING_SHIFT = 11
 PADDING_MASK = 0b111 << PADDING_SHIFT
 _RESERVED_MASK = 0b11 << 14
 # The bits of the attributes that say where a batch came from, and which priorities occur.
-KINDS = 0b11 << _ORIGIN_SHIFT | 0b11111 << _PRIORITIES_SHIFT
+KINDS = 0b11 << ORIGIN_SHIFT | 0b11111 << PRIORITIES_SHIFT
 _COMPRESSIONS = tuple(Compression)
 _COMPRESSION_MAX = int(max(Compression))
 
@@ -163,12 +163,12 @@ class Head(NamedTuple):
 
     @property
     def origin(self) -> Origin:
-        return _ORIGINS[self.attributes >> _ORIGIN_SHIFT & 0b11]
+        return _ORIGINS[self.attributes >> ORIGIN_SHIFT & 0b11]
 
     @property
     def priorities(self) -> int:
         """One bit for each priority that occurs: bit 0 is CRITICAL."""
-        return self.attributes >> _PRIORITIES_SHIFT & 0b11111
+        return self.attributes >> PRIORITIES_SHIFT & 0b11111
 
     @property
     def marks(self) -> Marks:
@@ -191,12 +191,6 @@ class Head(NamedTuple):
 
 # A head of its fields, in their order. As `_make`, which counts them first, and is on the way of every batch.
 head_of: Callable[[tuple[int, ...]], Head] = partial(tuple.__new__, Head)
-
-
-def pack_attributes(compression: Compression, marks: Marks, priorities: int) -> int:
-    """Returns the attributes of a batch without padding."""
-    control = CONTROL if marks.control else 0
-    return compression | control | marks.origin << _ORIGIN_SHIFT | priorities << _PRIORITIES_SHIFT
 
 
 def pack_head(head: Head, *, seed: int = SEED_IN_TRANSIT) -> bytes:

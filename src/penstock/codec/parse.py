@@ -23,7 +23,7 @@ from .body import (
     Column,
     priorities_in,
 )
-from .head import ALIGNMENT, Head
+from .head import ALIGNMENT, PRIORITIES_SHIFT, Head
 from .numbers import (
     ABSENT,
     CONSTANT_NUMBER,
@@ -216,7 +216,7 @@ def _check_against_head(body: Body, head: Head) -> None:
     priorities = USUAL_PRIORITIES if body.count else 0
     if Column.PRIORITIES in body.numbers:
         priorities = priorities_in(body.numbers[Column.PRIORITIES])
-    if priorities != head.priorities:
+    if priorities != head.attributes >> PRIORITIES_SHIFT & 0b11111:
         raise MalformedBatch("the priorities are not the head's")
     if Column.OFFSET_DELTAS in body.numbers:
         _check_deltas(body.numbers[Column.OFFSET_DELTAS], head)

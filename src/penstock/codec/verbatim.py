@@ -12,7 +12,7 @@ from ..errors import MalformedBatch, TooLarge
 from ..model import Buffer, Priority
 from .body import Body
 from .encode import Encoded, with_head
-from .head import ALIGNMENT, ENCODING_KAFKA, HEAD_BYTES, Head, pack_attributes
+from .head import ALIGNMENT, ENCODING_KAFKA, HEAD_BYTES, Head
 from .kafka_compression import unpack
 from .kafka_header import HEADER_BYTES, KafkaHeader, read_header
 from .kafka_records import Records, read_records
@@ -49,7 +49,8 @@ def keep_verbatim(header: KafkaHeader, batch: Buffer, records: Records) -> Encod
         encoding=ENCODING_KAFKA,
         sizes=(len(batch), HEADER_BYTES + len(records.data)),
         message_count=header.record_count,
-        attributes=pack_attributes(header.compression, marks, 1 << Priority.NORMAL),
+        compression=header.compression,
+        priorities=1 << Priority.NORMAL,
         has_idempotency_keys=False,
     )
 

@@ -42,7 +42,7 @@ class Rate:
     def add(self, count: int, now_ns: int) -> None:
         # Every batch calls this; fading within so short a time would not be visible.
         if now_ns - self.at_ns > _AT_ONCE_NS:
-            self.recent *= _fade_factor(self.at_ns, now_ns)
+            self.recent *= exp((self.at_ns - now_ns) / _AVERAGED_NS)
             self.at_ns = now_ns
         self.recent += count
 
@@ -66,7 +66,7 @@ class LaneAverage:
 
     def add(self, count: int, wait_ns: int, now_ns: int) -> None:
         """Count messages that were handed out, which have waited so long on the average."""
-        share = _fade_factor(self.at_ns, now_ns)
+        share = exp(min(0, self.at_ns - now_ns) / _AVERAGED_NS)
         self.at_ns = max(self.at_ns, now_ns)
         self.served_at_ns = now_ns
         self.served += count

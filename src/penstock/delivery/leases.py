@@ -87,7 +87,9 @@ class Leases:
         if lease is None:
             lease = self.by_number[number] = Lease(number, member, at_ns, [])
         lease.terms.append(term)
-        self._count(member, len(term.offsets))
+        count = len(term.offsets)
+        self.in_flight += count
+        self.held_by[member] += count
         heappush(self._deadlines, (term.deadline_ns, number))
 
     def _count(self, member: str, change: int) -> None:
@@ -107,7 +109,10 @@ class Leases:
             if term.offsets:
                 left.append(term)
         lease.terms = left
-        self._count(lease.member, -taken)
+        self.in_flight -= taken
+        self.held_by[lease.member] -= taken
+        if not self.held_by[lease.member]:
+            del self.held_by[lease.member]
         if not left:
             del self.by_number[number]
         return lease

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from ..codec import Marks, Origin, batches_in
+from ..codec import Columns, Marks, Origin, batches_in, encode
 from ..errors import DamagedFile
 from ..kernel import Machine
 from ..model import Buffer, Epoch, LogEnd, Offset
@@ -87,7 +87,8 @@ class Journal(Generic[Record]):
             origin_sequence=decided_at.offset,
         )
         values = list(map(self.form.encode, records))
-        encoded = self.form.to_batch(values, marks=marks, now_ns=now_ns)
+        columns = Columns(values=values, timestamps=now_ns, schema_ids=self.form.version)
+        encoded = encode(columns, marks=marks)
         return self.log.append(encoded, now_ns=now_ns).base_offset
 
     def recover(

@@ -215,7 +215,7 @@ class Log:
 
         DamagedBatch says where reading can go on. OffsetOutOfRange.
         """
-        if not self.start_offset <= offset <= self.end_offset:
+        if not max(self.first_base, self.hidden_below) <= offset <= self.end_offset:
             raise OffsetOutOfRange(offset, start=self.start_offset, end=self.end_offset)
         if offset == self.end_offset:
             return Run(memoryview(b""), Offset(offset), Offset(offset))

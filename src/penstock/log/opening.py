@@ -86,11 +86,14 @@ class Examination:
     log: Log
     recovery: Recovery
     broken: "Place | None"
+    # What the directory held, and the segments among it.
+    names: list[str]
+    bases: list[Offset]
 
     def finish(self) -> tuple[Log, Recovery]:
         """Cut what a crash tore, remove leftovers, and sync. Returns the log and what was done."""
         try:
-            _remove_leftovers(self.log)
+            _remove_leftovers(self.log, self.names, self.bases)
             if self.broken is not None:
                 _cut(self.log, *self.broken, self.recovery)
             _settle(self.log, self.recovery)
@@ -149,8 +152,8 @@ def examine(
     """
     claim(disk, directory, log_id, may_create=may_create)
     recovery = Recovery()
-    found = (base_offset_of(name) for name in disk.list(directory))
-    bases = sorted(base for base in found if base is not None)
+    names = disk.list(directory)
+    bases = sorted(base for base in map(base_offset_of, names) if base is not None)
     if not bases and not may_create:
         raise DamagedFile(directory, "the segments are missing, and there were some before")
     recovery.is_new = not bases
@@ -177,7 +180,10 @@ def examine(
         log.discard()
         raise
     _check_sealed(log, checkpoint, recovery)
-    return Examination(log, recovery, broken)
+    if recovery.is_new:
+        # Its checkpoint was written since.
+        names = disk.list(directory)
+    return Examination(log, recovery, broken, names, bases)
 
 
 def _require_known(log: Log, recovery: Recovery, known: KnownEnd, needed_from: int) -> None:
@@ -230,15 +236,14 @@ def _check_sealed(log: Log, checkpoint: Checkpoint, recovery: Recovery) -> None:
             recovery.segments_damaged.append(damage)
 
 
-def _remove_leftovers(log: Log) -> None:
+def _remove_leftovers(log: Log, names: list[str], bases: list[Offset]) -> None:
     """Remove what an interrupted change left: temporary files, indexes without a segment, segments before the start."""
-    names = log.disk.list(log.directory)
-    bases = {base for name in names if (base := base_offset_of(name)) is not None}
+    segments = {*bases}
     for name in names:
         indexed = indexed_offset_of(name)
-        if name.endswith(TEMPORARY) or not (indexed is None or indexed in bases):
+        if name.endswith(TEMPORARY) or not (indexed is None or indexed in segments):
             log.disk.remove(f"{log.directory}/{name}")
-    for base in sorted(bases):
+    for base in bases:
         if base < log.first_base:
             remove_segment(log.disk, log.directory, base)
 

@@ -47,7 +47,7 @@ def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | Pensto
         delivery = partition.machine.groups.get(said.group)
         if delivery is None:
             return _with_stale(partition, offsets, LeaseOutcome())
-        wrong = miscounted(delivery, said)
+        wrong = miscounted(delivery, said) if said.attempts else None
         if wrong:
             offsets -= wrong
             if not offsets:
@@ -74,7 +74,7 @@ def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | Pensto
         repeated=frozenset(each_offset(answered.repeated)) if answered.repeated else frozenset(),
         retry_in_ms=_retries(delivery, answered) if said.kind in _FINISHING else {},
         finished=_finished(delivery, answered) if said.kind in _FINISHING else frozenset(),
-        given_up=_given_up(partition),
+        given_up=_given_up(partition) if said.kind in _FINISHING else "dlq",
     )
     stale = answered.stale | wrong if wrong else answered.stale
     return _with_stale(partition, stale, outcome) if stale else outcome

@@ -371,8 +371,11 @@ def poll_all(
     A partition that cannot be read, or has no room for the record of a lease, does not keep the others from being
     served. Its error is raised if none of them had anything.
     """
-    asked = _Asked([*places], wanted, now)
-    if len(asked.places) > 1 and wanted.priority is None and any(map(_has_lanes, asked.places)):
+    served = [*places]
+    if len(served) == 1:
+        return poll(*served[0], wanted, now)
+    asked = _Asked(served, wanted, now)
+    if wanted.priority is None and any(map(_has_lanes, served)):
         asked.poll_by_lanes()
     asked.poll_in_turn()
     return asked.reply()

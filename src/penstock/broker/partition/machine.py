@@ -17,7 +17,7 @@ from ...codec.decode import (
     offsets_of,
     open_body,
 )
-from ...codec.head import BODY_BYTES_MAX, KINDS, NO_MARKS, pack_attributes
+from ...codec.head import BODY_BYTES_MAX, KINDS, PRIORITIES_SHIFT
 from ...codec.numbers import as_array
 from ...config import TopicConfig
 from ...delivery import Delivery
@@ -78,7 +78,7 @@ _MS = 1_000_000
 _LEASE_NUMBER_BITS = 40
 _LETTER_BYTES = 128
 # What most batches are: straight from a producer, and of no special priority.
-_USUAL_KIND = pack_attributes(Compression.NONE, NO_MARKS, 1 << NORMAL)
+USUAL_KIND = 1 << NORMAL << PRIORITIES_SHIFT
 _KEY_BYTES = 24
 _ID_BYTES = 9
 
@@ -207,12 +207,12 @@ class PartitionMachine:
         self.delays.covered = head.next_offset
 
     def apply_head(self, head: Head) -> None:
-        """Take note of a batch of which the head says everything: see `is_all_in_head`."""
+        """Take note of what the head of a batch says."""
         if head.transaction_id:
             self.stagings.published(head)
         elif head.producer_id != PRODUCER_NONE:
             self.producers.add(head)
-        if head.attributes & KINDS == _USUAL_KIND:
+        if head.attributes & KINDS == USUAL_KIND:
             self.enqueued[NORMAL].add(head.message_count, head.append_time)
             self.covered = head.base_offset + head.last_delta + 1
             return
@@ -448,13 +448,6 @@ def _letter_bytes(letter: Letter) -> int:
     if isinstance(letter, NamedDecision):
         return _LETTER_BYTES + _ID_BYTES * (len(letter.published) + len(letter.dropped))
     return _LETTER_BYTES + (0 if letter.edit is None else letter.edit.size)
-
-
-def is_all_in_head(head: Head) -> bool:
-    """Whether the head alone says all that the machine has to know of a batch without idempotency keys."""
-    if head.attributes & KINDS == _USUAL_KIND:
-        return True
-    return head.priorities.bit_count() == 1 and head.origin is not Origin.DELAY
 
 
 def _may_have_keys(body: Buffer, head: Head) -> bool:

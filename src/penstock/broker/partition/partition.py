@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ...api.dead_letters import DEAD_LETTER_SUFFIX
 from ...api.publish import Published
 from ...codec import Columns, Compression, Encoded, Head, Marks, Origin, encode
+from ...codec.head import KINDS
 from ...config import OFF, LimitsConfig, OnDamage, TopicConfig
 from ...delivery import Delivery
 from ...delivery.commands import overtake
@@ -25,7 +26,7 @@ from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
 from ...log.reign import ALONE, Reign
 from ...log.snapshot import SnapshotPlan
-from ...model import PRODUCER_NONE, Buffer
+from ...model import PRODUCER_NONE, Buffer, LogEnd
 from ...ports import Entropy, Zones
 from ...schedules.timing import UtcOnly
 from ...transactions.commit_records import NamedStagingsDecided
@@ -37,7 +38,7 @@ from .damage import DamageLedger
 from .delay_prefetch import Prefetch, PrefetchCache
 from .delivery_times import DeliveryTimes
 from .history import History
-from .machine import PartitionMachine, is_all_in_head
+from .machine import USUAL_KIND, PartitionMachine
 from .pins import Pins
 from .plan import PartitionPlan
 from .records import (
@@ -222,10 +223,15 @@ class Partition:
                 end = repeat.base_offset + repeat.message_count
                 return Published(self.number, repeat.base_offset, True, end)
         appended = self.messages.append(encoded, now_ns=now.wall_ns)
-        if encoded.has_idempotency_keys or not is_all_in_head(head):
-            machine.apply_batch(encoded.whole_body(), appended.head)
-        else:
+        # Of most batches the head alone says all that the machine has to know.
+        is_usual = head.attributes & KINDS == USUAL_KIND
+        is_in_head = is_usual or (
+            head.priorities.bit_count() == 1 and head.origin is not Origin.DELAY
+        )
+        if is_in_head and not encoded.has_idempotency_keys:
             machine.apply_head(appended.head)
+        else:
+            machine.apply_batch(encoded.whole_body(), appended.head)
         self._bytes_since_snapshot += head.length
         self.changes.touched.add((self, 0))
         return _published((self.number, appended.base_offset, False, appended.next_offset, False))
@@ -315,7 +321,9 @@ class Partition:
         """Journal the records of one decision and apply them. NoSpace: nothing happened."""
         if not records:
             return
-        offset = self.journal.append(records, decided_at=self.messages.end, now_ns=now.wall_ns)
+        messages = self.messages
+        decided_at = LogEnd(messages.epochs[-1].epoch, messages.end_offset)
+        offset = self.journal.append(records, decided_at=decided_at, now_ns=now.wall_ns)
         self.history.note(offset, records)
         self._decisions_since_snapshot += 1
         machine = self.machine

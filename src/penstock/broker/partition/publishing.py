@@ -301,11 +301,15 @@ def encode_for(
     """A batch as the partition stores it, with the times that the senders left to us."""
     ttl_ms = partition.config.ttl_ms
     until_ns = None if ttl_ms == OFF else now.wall_ns + ttl_ms * _MS
-    completed = replace(
-        columns,
-        timestamps=times_or(columns.timestamps, now.wall_ns),
-        expires_at=expiry_or(columns.expires_at, until_ns),
-    )
+    timestamps, expires_at = columns.timestamps, columns.expires_at
+    if expires_at is None and isinstance(timestamps, int):
+        completed = replace(columns, timestamps=timestamps or now.wall_ns, expires_at=until_ns)
+    else:
+        completed = replace(
+            columns,
+            timestamps=times_or(timestamps, now.wall_ns),
+            expires_at=expiry_or(expires_at, until_ns),
+        )
     return encode(
         completed, compression=partition.compression, marks=marks, limits=limits or partition.limits
     )

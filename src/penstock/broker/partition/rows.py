@@ -33,26 +33,26 @@ def rows_of(seen: list[CachedBatch], offsets: BitMap64, *, has_delays: bool) -> 
     # Whole batches: passing each message through a generator costs a fifth of the poll.
     found: list[Rows] = []
     for opened in seen:
-        columns = _rows(opened, offsets)
-        if columns is not None:
-            head, body = opened.head, opened.body
-            priority = body.numbers.get(Column.PRIORITIES, NORMAL)
-            ids = ids_of(body, head) if has_delays else {}
-            lane = priority if isinstance(priority, int) else MIXED
-            found.append(Rows(lane, columns, body.is_bare, ids))
+        head, body = opened.head, opened.body
+        count = offsets.range_cardinality(head.base_offset, head.base_offset + head.last_delta + 1)
+        if not count:
+            continue
+        if count == head.message_count == head.last_delta + 1:
+            columns = opened.columns()  # All of it: nothing is copied.
+        else:
+            columns = _some_rows(opened, offsets, count)
+        priority = body.numbers.get(Column.PRIORITIES, NORMAL)
+        ids = ids_of(body, head) if has_delays else {}
+        lane = priority if isinstance(priority, int) else MIXED
+        found.append(Rows(lane, columns, body.is_bare, ids))
     return found
 
 
-def _rows(opened: CachedBatch, offsets: BitMap64) -> MessageColumns | None:
-    """The rows of a batch whose offsets are wanted; None if there are none."""
+def _some_rows(opened: CachedBatch, offsets: BitMap64, count: int) -> MessageColumns:
+    """The rows of a batch whose offsets are wanted, which are so many."""
     head = opened.head
     base, end = head.base_offset, head.base_offset + head.last_delta + 1
-    count = offsets.range_cardinality(base, end)
-    if not count:
-        return None
     is_dense = head.message_count == end - base
-    if is_dense and count == head.message_count:
-        return opened.columns()  # All of it: nothing is copied.
     first = next_of(offsets, base)
     # Neighbours, as most are: no set has to be made for them.
     if is_dense and offsets.contains_range(first, first + count):
