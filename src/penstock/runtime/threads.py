@@ -425,6 +425,15 @@ class ThreadDriver:
             self.gate.commits.advance()
         for fault in faults:
             self.logger.error("%s", fault.error())
+        self.pump()
+        if faults and self.after_change is not None:
+            self.after_change()
+        if failed := (*faults, *plan.owed):
+            raise failed[0].error()
+
+    def pump(self) -> None:
+        """Move letters one step on their way, with the lock held: more is committed than before."""
+        now = self.now()
         try:
             if self.node.pump(now):
                 self._sync_soon()
@@ -435,10 +444,6 @@ class ThreadDriver:
         except PenstockError as error:
             # What was synced is synced, and a letter that cannot go now stays in its outbox.
             self.logger.warning("dead letters wait: %s", error)
-        if faults and self.after_change is not None:
-            self.after_change()
-        if failed := (*faults, *plan.owed):
-            raise failed[0].error()
 
     def sync(self) -> None:
         """Return once everything done so far is durable."""
