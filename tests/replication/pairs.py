@@ -39,6 +39,8 @@ class Node:
         self.settings, self.key = settings, ""
         self.process: subprocess.Popen[bytes] | None = None
         self.other: Node
+        # All the others, where there are two.
+        self.peers: list[Node] = []
         # Where it listens for clients and for its peer, and the words that begin a command on its machine.
         self.host = self.peer_host = "127.0.0.1"
         self.inside: tuple[str, ...] = ()
@@ -60,7 +62,7 @@ class Node:
             "broker.data_dir": self.data,
             "broker.node_id": self.number,
             "cluster.listen": self.peer_address,
-            "cluster.peers": self.other.peer_address,
+            "cluster.peers": ",".join(one.peer_address for one in self.peers),
             "log.format": "text",
             **self.settings,
         }
@@ -90,9 +92,9 @@ class Node:
     def until_role(self, role: str) -> None:
         self.until(lambda: self.role() == role, role)
 
-    def until_in_sync(self) -> None:
-        """This node leads, and the other has everything."""
-        self.until(lambda: self.call("GET", "/cluster").json.get("in_sync") == 2, "in sync")
+    def until_in_sync(self, count: int = 2) -> None:
+        """This node leads, and so many nodes, it included, have everything."""
+        self.until(lambda: self.call("GET", "/cluster").json.get("in_sync") == count, "in sync")
 
     def until_confirmed(self) -> None:
         """The other has all that was appended until now, also what no reply has waited for."""
@@ -217,6 +219,7 @@ def pair(directory: Path, *, is_started: bool = True, **settings: str):
     known = {name.replace("__", "."): value for name, value in settings.items()}
     first, second = (Node(number, directory, dict(known)) for number in (1, 2))
     first.other, second.other = second, first
+    first.peers, second.peers = [second], [first]
     try:
         if is_started:
             first.start()
@@ -225,5 +228,24 @@ def pair(directory: Path, *, is_started: bool = True, **settings: str):
         yield Pair(first, second)
     finally:
         for one in (first, second):
+            if one.is_running:
+                one.kill()
+
+
+@contextmanager
+def three(directory: Path, **settings: str):
+    """Node 1 leads, and nodes 2 and 3 follow it."""
+    known = {name.replace("__", "."): value for name, value in settings.items()}
+    nodes = [Node(number, directory, dict(known)) for number in (1, 2, 3)]
+    for one in nodes:
+        one.peers = [other for other in nodes if other is not one]
+    try:
+        nodes[0].start()
+        for one in nodes[1:]:
+            one.start("--follow", nodes[0].peer_address)
+        nodes[0].until_in_sync(3)
+        yield nodes
+    finally:
+        for one in nodes:
             if one.is_running:
                 one.kill()

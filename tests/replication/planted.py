@@ -4,9 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.broker.node import Node
+from penstock.broker.partition import Partition
+from penstock.broker.partition.outbox import Channel
+from penstock.codec import Head
 from penstock.log import Log
 from penstock.log.reign import FollowingReign
-from penstock.model import Epoch
+from penstock.model import Buffer, Epoch
 from penstock.replication import replica, storage
 from penstock.replication.frames import Durable
 from penstock.replication.leader import Leader
@@ -69,6 +73,42 @@ def poll_before_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Member, "execute", execute)
 
 
+def durable_before_sync(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(storage.StoragePlan, "run", lambda plan: None)
+
+
+def state_before_its_messages(patch: pytest.MonkeyPatch) -> None:
+    appended = Leader.appended
+    held: list[tuple[Leader, Log, Head, list[Buffer]]] = []
+
+    def later(self: Leader, log: Log, head: Head, parts: list[Buffer]) -> None:
+        if log.directory.endswith("/messages"):
+            held.append((self, log, head, [b"".join(parts)]))
+            return
+        appended(self, log, head, parts)
+        for one in held:
+            if one[0] is self:
+                appended(*one)
+        held.clear()
+
+    patch.setattr(Leader, "appended", later)
+
+
+def snapshot_of_uncommitted_state(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "_is_committed_to", lambda self, ends: True)
+
+
+def dead_letter_sent_twice(patch: pytest.MonkeyPatch) -> None:
+    opened = Node.__init__
+
+    def forget_arrivals(self: Node, *arguments, **options) -> None:
+        opened(self, *arguments, **options)
+        for one in self.partitions():
+            one.machine.arrived[Channel.MESSAGES].clear()
+
+    patch.setattr(Node, "__init__", forget_arrivals)
+
+
 PLANTED: tuple[Plant, ...] = (
     reply_before_commit,
     commit_counts_too_few,
@@ -77,4 +117,8 @@ PLANTED: tuple[Plant, ...] = (
     joins_early,
     local_epoch,
     poll_before_commit,
+    durable_before_sync,
+    state_before_its_messages,
+    snapshot_of_uncommitted_state,
+    dead_letter_sent_twice,
 )

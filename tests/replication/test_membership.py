@@ -6,31 +6,36 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.errors import PenstockError, Refused, Unreachable
 from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
 from penstock.server.standby.cluster_file import ClusterFacts, read_facts, write_facts
+from penstock.server.standby.election import promote
 from penstock.server.standby.link import Claim, Granted, Introduction, Link, dial
-from penstock.server.standby.membership import Membership, Role
+from penstock.server.standby.membership import Membership
+from penstock.server.standby.promotion import Role
 
 NOWHERE = "127.0.0.1:1"
 
 
-def settings_of(port: int, min_isr: int = 2, peer: str = NOWHERE) -> Settings:
-    cluster = ClusterSection(listen=f"127.0.0.1:{port}", peers=(peer,), min_isr=min_isr)
-    return Settings(broker=BrokerSection(node_id=2), cluster=cluster)
-
-
 async def started(
-    data: Path, facts: ClusterFacts, min_isr: int = 2, peer: str = NOWHERE
+    data: Path,
+    facts: ClusterFacts,
+    min_isr: int = 2,
+    *,
+    number: int = 2,
+    peers: tuple[str, ...] = (NOWHERE,),
 ) -> tuple[Membership, str]:
     """A node that waits, with these facts, and where it listens."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     write_facts(data, facts)
-    node = Membership(settings_of(port, min_isr, peer), data, logging.getLogger("test"))
+    cluster = ClusterSection(listen=f"127.0.0.1:{port}", peers=peers, min_isr=min_isr)
+    settings = Settings(broker=BrokerSection(node_id=number), cluster=cluster)
+    node = Membership(settings, data, logging.getLogger("test"))
     await node.start(listener)
     return node, f"127.0.0.1:{port}"
 
@@ -78,9 +83,34 @@ async def test_no_claim_is_granted_below_what_was_promised(tmp_path):
     assert read_facts(tmp_path) == facts
 
 
+async def test_no_claim_is_granted_to_a_node_after_which_another_led(tmp_path):
+    facts = ClusterFacts("c", 514, is_level=True, copies=2)
+    node, address = await started(tmp_path, facts)
+    with pytest.raises(PenstockError, match="514"):
+        await claim(address, 769, led_in=257)
+    await node.stop()
+    assert read_facts(tmp_path) == facts
+
+
+async def test_a_claim_that_only_one_of_two_peers_heard_of_is_made_again(tmp_path):
+    known = ClusterFacts("c", 257, is_level=True, copies=2)
+    second, at_second = await started(tmp_path / "2", known)
+    third, at_third = await started(
+        tmp_path / "3", msgspec.structs.replace(known, epoch=513), number=3
+    )
+    led = ClusterFacts("c", 257, led=True, copies=2)
+    first, _ = await started(tmp_path / "1", led, number=1, peers=(at_second, at_third))
+    async with asyncio.timeout(60):
+        await first.changed.wait()
+    assert first.role is Role.LEADING
+    for one in (first, second, third):
+        await one.stop()
+    assert [one.epoch for one in (first, second, third)] == [769, 769, 769]
+
+
 async def test_a_promoted_node_leads_in_a_later_epoch_which_is_on_the_disk(tmp_path):
     node, _ = await started(tmp_path, ClusterFacts("c", 257, is_level=True, copies=2))
-    await node.promote()
+    await promote(node)
     await node.stop()
     found = read_facts(tmp_path)
     assert found is not None
@@ -90,9 +120,9 @@ async def test_a_promoted_node_leads_in_a_later_epoch_which_is_on_the_disk(tmp_p
 async def test_a_node_that_would_go_on_alone_is_promoted_by_force_only(tmp_path):
     node, _ = await started(tmp_path, ClusterFacts("c", 258, led=True, copies=2), min_isr=1)
     with pytest.raises(Refused, match="--force"):
-        await node.promote()
+        await promote(node)
     assert node.role is Role.WAITING
-    await node.promote(is_forced=True)
+    await promote(node, is_forced=True)
     await node.stop()
     assert node.role is Role.LEADING
 
@@ -141,8 +171,8 @@ async def test_a_node_that_is_promoted_while_it_asks_its_peer_does_not_claim_ano
     peer = WaitingPeer()
     server = await asyncio.start_server(peer.answer, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    node, _ = await started(tmp_path, ClusterFacts("c", 258, led=True, copies=2), peer=address)
-    promotion = asyncio.create_task(node.promote())
+    node, _ = await started(tmp_path, ClusterFacts("c", 258, led=True, copies=2), peers=(address,))
+    promotion = asyncio.create_task(promote(node))
     async with asyncio.timeout(20):
         # By the node that looks for a leader, and by the promotion.
         while peer.asked < 2:  # noqa: ASYNC110 - told by no event

@@ -2,8 +2,10 @@
 
 import pytest
 
+from penstock.replication.frames import EpochAt, LogFacts
 from penstock.server.standby.cluster_file import ClusterFacts
-from penstock.server.standby.promotion import Peer, doubt_of
+from penstock.server.standby.link import Granted
+from penstock.server.standby.promotion import Asked, Peer, choose, doubt_of, doubt_of_count
 
 LED, FOLLOWED = 257, 514
 
@@ -53,3 +55,40 @@ def test_node_that_was_handed_over_to_has_everything() -> None:
     peers = [peer(FOLLOWED, has_led=False)]
     assert doubt_of(facts, peers, FOLLOWED, 1) == ""
     assert doubt_of(facts, peers, LED, 1)
+
+
+def asked(
+    node: int, end: int, *, epoch: int = LED, is_level: bool = True, is_whole: bool = True
+) -> Asked:
+    """A node whose only log ends there, of a leader with min_isr 2."""
+    logs = {"meta": LogFacts("meta", 7, 0, end, (EpochAt(epoch, 0),))}
+    return Asked(node, f"at-{node}", Granted(999, epoch, is_level, 2, is_whole), logs)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "chosen", "doubt"),
+    [
+        ([asked(1, 5), asked(2, 5)], 1, ""),
+        ([asked(1, 5), asked(2, 6)], 2, ""),
+        # A later epoch is more than a longer log.
+        ([asked(1, 9), asked(2, 6, epoch=FOLLOWED)], 2, ""),
+        ([asked(1, 9), asked(2, 6, epoch=FOLLOWED, is_level=False)], 1, "had everything"),
+        ([asked(1, 5), asked(2, 9, is_whole=False)], 1, "1 of 3 nodes"),
+        ([asked(1, 5)], 1, "1 of 3 nodes"),
+    ],
+)
+def test_the_longest_of_enough_nodes_leads(nodes: list[Asked], chosen: int, doubt: str) -> None:
+    choice = choose(nodes, 3, 2)
+    assert choice.chosen.node == chosen
+    assert doubt in choice.doubt
+    assert bool(doubt) == bool(choice.doubt)
+
+
+@pytest.mark.parametrize(
+    ("count", "min_isr", "is_enough"),
+    [(1, 3, True), (1, 2, False), (2, 2, True), (2, 1, False), (3, 1, True)],
+)
+def test_how_many_of_three_nodes_have_to_be_asked(
+    count: int, min_isr: int, is_enough: bool
+) -> None:
+    assert bool(doubt_of_count(count, 3, min_isr)) is not is_enough

@@ -20,14 +20,14 @@ class Told:
 
     def sync(self, *ended: int) -> None:
         ticket = Ticket()
-        self.waiting.synced({*ended}, ticket)
+        self.waiting.go_on({*ended}, ticket, None)
         ticket.settle(None)
 
 
 def test_a_caller_is_told_when_its_transaction_has_ended_and_that_is_confirmed() -> None:
     told, ticket = Told(), Ticket()
     told.first.settle(None)
-    told.waiting.synced({1}, ticket)
+    told.waiting.go_on({1}, ticket, None)
     assert told.producers == []
     ticket.settle(None)
     assert told.producers == [1]
@@ -52,3 +52,24 @@ def test_callers_are_told_when_a_sync_fails() -> None:
     later.settle(NoSpace("messages"))
     assert sorted(told.producers) == [0, 1, 2]
     assert not told.waiting
+
+
+class Confirming:
+    """Another machine has `committed` of the appends."""
+
+    sequence, committed, in_sync = 10, 0, 2
+
+    def advance(self) -> bool:
+        return False
+
+
+def test_what_other_machines_have_to_confirm_takes_no_turn_before_they_have() -> None:
+    told, commits = Told(), Confirming()
+    told.waiting.go_on(set(), told.first, commits)
+    for _ in range(2 * STEPS_MAX):
+        assert not told.waiting.go_on(set(), told.first, commits)
+    told.first.settle(None)
+    assert told.producers == []
+    commits.committed = 10
+    assert told.waiting.go_on({1}, told.first, commits)
+    assert told.producers == [1]

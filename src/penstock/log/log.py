@@ -111,6 +111,11 @@ class Log:
         self.on_damage: Callable[[DamagedBatch], None] = _ignore
 
     @property
+    def committed_end(self) -> Offset:
+        """The first offset that a power cut, or another leader where others have this log, could take."""
+        return self.reign.committed_end(self)
+
+    @property
     def start_offset(self) -> Offset:
         return max(self.first_base, self.hidden_below)
 

@@ -228,16 +228,22 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             MetricKind.GAUGE, (), "The epoch that this node leads in, or has promised to follow."
         ),
         "penstock_replication_in_sync": Metric(
-            MetricKind.GAUGE, (), "Machines that have everything that is committed; 2 is good."
+            MetricKind.GAUGE,
+            (),
+            "Machines that have everything that is committed; as many as there are nodes is good.",
         ),
         "penstock_replication_lag_bytes": Metric(
-            MetricKind.GAUGE, (), "Appended by the leader and not confirmed by the standby."
+            MetricKind.GAUGE,
+            ("standby",),
+            "Appended by the leader and not confirmed by the standby.",
         ),
         "penstock_replication_lag_seconds": Metric(
-            MetricKind.GAUGE, (), "For how long something waits to be confirmed; -1: not known yet."
+            MetricKind.GAUGE,
+            ("standby",),
+            "For how long something waits to be confirmed; -1: not known yet.",
         ),
         "penstock_replication_sent_bytes_total": Metric(
-            MetricKind.COUNTER, (), "Sent to the standby on this connection."
+            MetricKind.COUNTER, ("standby",), "Sent to the standby on this connection."
         ),
         "penstock_replication_received_bytes_total": Metric(
             MetricKind.COUNTER, (), "Received from the leader on this connection."

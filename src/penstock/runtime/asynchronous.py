@@ -295,7 +295,7 @@ class AsyncDriver:
         """Other machines have more, or are away: let replies go that waited, and readers look again."""
         if self.driver.gate is not None:
             with self.driver.lock:
-                self.driver.gate.commits.advance()
+                self.driver.confirmed()
                 self._after_change()
             self.driver.gate.settle()
 

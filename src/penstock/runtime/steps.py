@@ -1,7 +1,7 @@
 """Commands that take several syncs, for callers that wait without a thread.
 
-A node goes on with what they began after each sync, by itself. So a caller is told once: when all is done, after so
-many syncs that something must keep it, or when a sync failed.
+A node goes on with what they began by itself, after each sync, or where other machines have to confirm, when they have.
+So a caller is told once: when all is done, after so many syncs that something must keep it, or when one failed.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ..api.command import Command
 from ..api.principals import Principal
+from .commit_gate import Commits
 from .tickets import Ticket
 
 R = TypeVar("R")
@@ -52,6 +53,8 @@ class WaitingSteps:
     def __init__(self) -> None:
         self._waiting: dict[Steps[Any], None] = {}
         self._turn = 0
+        # Where other machines have to confirm: the appends that the node had at the last turn.
+        self._position = 0
         self._watched: Ticket | None = None
 
     def __len__(self) -> int:
@@ -83,10 +86,17 @@ class WaitingSteps:
                 return
             steps.end(ticket)
 
-    def synced(self, ended: set[int | str], ticket: Ticket) -> None:
-        """A sync was run, for this ticket; what has ended with it is durable."""
-        self._turn += 1
+    def go_on(self, ended: set[int | str], ticket: Ticket, commits: Commits | None) -> bool:
+        """What has ended is durable once the ticket is settled. True: all that was there at the last turn is durable.
+
+        `commits`: then that is, what other machines have to have too.
+        """
+        is_turn = commits is None or commits.committed >= self._position
+        if is_turn:
+            self._turn += 1
+            self._position = 0 if commits is None else commits.sequence
         for steps in [*self._waiting]:
             if steps.command.end_of() in ended or steps.last_turn <= self._turn:
                 self.discard(steps)
                 steps.end(ticket)
+        return is_turn

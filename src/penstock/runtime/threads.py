@@ -37,7 +37,7 @@ from .memory import keep_freed_memory
 from .node_plan import NodePlan
 from .steps import STEPS_MAX, Steps, WaitingSteps, is_complete
 from .ticker import Ticker
-from .tickets import Ticket
+from .tickets import Ticket, settled_ticket
 from .world import SteppedClock, World
 
 R = TypeVar("R")
@@ -441,6 +441,20 @@ class ThreadDriver:
             self.gate.commits.advance()
         for fault in faults:
             self.logger.error("%s", fault.error())
+        self._pump(self._point.covered if self.gate is None else settled_ticket())
+        if faults and self.after_change is not None:
+            self.after_change()
+        if failed := (*faults, *plan.owed):
+            raise failed[0].error()
+
+    def confirmed(self) -> None:
+        """Other machines have more, or are away. With the lock held."""
+        if self.gate is not None and self.gate.commits.advance():
+            self._pump(settled_ticket())
+
+    def _pump(self, ticket: Ticket) -> None:
+        """Move letters one step on their way; what that ends is committed once the ticket is settled."""
+        now = self.now()
         try:
             if self.node.pump(now):
                 self._sync_soon()
@@ -451,17 +465,9 @@ class ThreadDriver:
         except PenstockError as error:
             # What was synced is synced, and a letter that cannot go now stays in its outbox.
             self.logger.warning("dead letters wait: %s", error)
-        self._go_on_with_steps()
-        if faults and self.after_change is not None:
-            self.after_change()
-        if failed := (*faults, *plan.owed):
-            raise failed[0].error()
-
-    def _go_on_with_steps(self) -> None:
         ended, self.node.changes.ended = self.node.changes.ended, set()
-        if self._steps:
-            self._steps.synced(ended, self._point.covered)
-        if self._steps:
+        commits = None if self.gate is None else self.gate.commits
+        if self._steps and self._steps.go_on(ended, ticket, commits) and self._steps:
             # Also if nothing moves: after so many syncs the callers hear how far it is.
             self._steps.watch(self._point.draw_for(len(self._steps)))
 

@@ -100,3 +100,10 @@ class Ticket:
         if self.error is not None:
             # All waiting threads share the error; without this it would collect the tracebacks of all of them.
             raise self.error.with_traceback(None)
+
+
+def settled_ticket() -> Ticket:
+    """One for what is durable already."""
+    ticket = Ticket()
+    ticket.settle(None)
+    return ticket

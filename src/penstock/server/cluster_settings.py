@@ -1,4 +1,4 @@
-"""The section of a broker with a standby: where its peer is, how they know each other, and what a reply waits for."""
+"""The section of a broker with a standby: where its peers are, how they know each other, and what a reply waits for."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from ..config import MIB, OFF
 from .setting_keys import key, require, require_positive
 
 COPIES_WITH_STANDBY = 2
+STANDBYS_MAX = 2
 # Epochs have room for so many numbers of nodes.
 NODE_MAX = 255
 _NAME_CHARACTERS_MAX = 40
@@ -14,7 +15,7 @@ _NAME_CHARACTERS_MAX = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSection:
-    """A standby on another machine that holds everything; docs/replication.md says how to set up two machines."""
+    """Standbys on other machines that hold everything, one or two; docs/replication.md says how to set them up."""
 
     nodes: tuple[str, ...] = key((), "Brokers of the cluster, such as broker-1:8080; one at most.")
     replication_factor: int = key(
@@ -22,7 +23,8 @@ class ClusterSection:
     )
     min_isr: int = key(
         0,
-        "Copies that `acks: all`, polls and answers wait for, 1 or 2; 0: 2 with a standby, otherwise 1.",
+        "Copies that `acks: all`, polls and answers wait for, at most as many as there are nodes; 0: 2 with a standby, "
+        "otherwise 1.",
     )
     name: str = key("penstock", "Name of the cluster, which certificates of its nodes carry.")
     listen: str = key(
@@ -30,7 +32,7 @@ class ClusterSection:
         "Address and port for the other node, such as 10.0.0.5:9093; empty: there is no standby.",
     )
     peers: tuple[str, ...] = key(
-        (), "Where the other node listens for this one, such as 10.0.0.6:9093; one at most."
+        (), "Where the other nodes listen for this one, such as 10.0.0.6:9093; two at most."
     )
     follow: str = key(
         "", "The same, of the node that this one copies from its first start on (--follow)."
@@ -63,7 +65,7 @@ class ClusterSection:
             self.replication_factor == 1,
             f"1: {alone}",
         )
-        copies_max = COPIES_WITH_STANDBY if self.is_on else 1
+        copies_max = self.node_count if self.is_on else 1
         expected = f"in 0..{copies_max}" + (
             "" if self.is_on else ": there is no standby (cluster.listen)"
         )
@@ -92,9 +94,8 @@ class ClusterSection:
             is_port = found.rpartition(":")[2].isdecimal() and bool(found.rpartition(":")[0])
             require(name, found, not found or is_port, "HOST:PORT")
         others = self.addresses
-        require(
-            "peers", ", ".join(others), len(others) <= 1, "one other node, and the same as follow"
-        )
+        expected = f"{STANDBYS_MAX} other nodes at most, follow among them"
+        require("peers", ", ".join(others), len(others) <= STANDBYS_MAX, expected)
         is_whole = bool(self.listen) == bool(others)
         require("listen", self.listen, is_whole, "given together with peers, or with --follow")
         is_safe = bool(self.ca_file) or all(
@@ -112,6 +113,11 @@ class ClusterSection:
     def addresses(self) -> tuple[str, ...]:
         """Where the other nodes listen."""
         return tuple(dict.fromkeys(one for one in (self.follow, *self.peers) if one))
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes there are, this one included."""
+        return 1 + len(self.addresses)
 
     @property
     def copies(self) -> int:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+from ..api.answers import Answer, Kind, LeaseAnswer
 from ..api.consume import Poll
+from ..api.dead_letters import DEAD_LETTER_SUFFIX
 from ..api.leased import LeasedMessages
 from ..api.publish import Publish
 from ..api.topics import CreateTopic
@@ -49,14 +51,21 @@ class ClusterBook(History):
     def __init__(self) -> None:
         super().__init__()
         self.sent = 0
+        # Messages that a client was told to be dead letters, by partition.
+        self.rejected: dict[int, set[bytes]] = {0: set(), 1: set()}
 
     def check(self, partition: int, log: Log) -> None:
         """Whether a log has all that was acknowledged, where it was, and no value twice."""
-        there: dict[int, bytes] = {}
-        for head, batch in log.batches_from(log.start_offset):
-            for stored in decode_messages(batch, head):
-                there[stored.offset] = stored.data
-        self.check_content(partition, there)
+        self.check_content(partition, _values(log))
+
+    def check_dead_letters(self, partition: int, log: Log, *, is_all_sent: bool) -> None:
+        """Whether no message is twice in a log of dead letters; and all that were rejected are, if `is_all_sent`."""
+        values = [*_values(log).values()]
+        if len({*values}) != len(values):
+            raise Violation(Checker.DLQ_ATOMIC, f"a message is twice among dead letters: {values}")
+        missing = self.rejected[partition].difference(values)
+        if missing and is_all_sent:
+            raise Violation(Checker.DLQ_ATOMIC, f"rejected, and no dead letter: {sorted(missing)}")
 
 
 class ClusterWorld:
@@ -126,7 +135,15 @@ class ClusterWorld:
             if TOPIC not in member.node.open:
                 member.execute(
                     CreateTopic(
-                        TOPIC, 2, {"segment_size_bytes": 1500, "index_interval_bytes": 512}
+                        TOPIC,
+                        2,
+                        {
+                            "segment_size_bytes": 1500,
+                            "index_interval_bytes": 512,
+                            # State is let go with its snapshot, so that followers live on these, too.
+                            "journey_retention_hours": 0,
+                            "journey_retention_bytes": 0,
+                        },
                     ),
                     lambda _: None,
                 )
@@ -164,12 +181,37 @@ class ClusterWorld:
                 continue
             epoch = member.leader.epoch
 
-            def leased(reply: object, epoch: int = epoch) -> None:
+            def leased(reply: object, epoch: int = epoch, member: Member = member) -> None:
                 assert isinstance(reply, LeasedMessages)
                 for one in reply:
                     self.book.handed_out(one.partition, one.offset, one.data, epoch)
+                if reply and self.entropy.randint(0, 3) == 0:
+                    self._reject(member, reply)
 
             member.execute(Poll(TOPIC, GROUP, f"m{member.number}", 3, _HOUR_MS), leased)
+
+    def _reject(self, member: Member, held: LeasedMessages) -> None:
+        """Have all of these become dead letters, at the node that has lent them, if it still leads."""
+        if member.leader is None:
+            return
+
+        def rejected(reply: object) -> None:
+            assert isinstance(reply, list)
+            for answer, outcome in zip(answers.answers, reply, strict=True):
+                if not isinstance(outcome, PenstockError):
+                    self.book.rejected[answer.partition] |= {
+                        one.data
+                        for one in held
+                        if one.partition == answer.partition and one.offset in outcome.finished
+                    }
+
+        answers = Answer(
+            [
+                LeaseAnswer(Kind.REJECT, *part.place, part.lease, [*part.offsets])
+                for part in held.leased()
+            ]
+        )
+        member.execute(answers, rejected)
 
     def _misfortune(self) -> None:
         self._later(1500, self._misfortune)
@@ -236,7 +278,9 @@ class ClusterWorld:
             for one in self.members.values()
             if one.replica is not None and one.replica.is_whole and one.faulty is None
         ]
-        if len(asked) < asked_min(len(self.members), self.min_isr):
+        # Before anything was acknowledged there is nothing to lose, and an operator begins by force.
+        asked_at_least = asked_min(len(self.members), self.min_isr) if self.book.acked else 1
+        if len(asked) < asked_at_least:
             return
         highest = max(one.replica.epoch for one in asked if one.replica is not None)
         chosen = self.entropy.randint(0, len(asked) - 1)
@@ -263,7 +307,7 @@ class ClusterWorld:
         leading.lead(next_ballot(epoch, leading.number), self.min_isr)
         self._check_leader(leading)
 
-    def _check_leader(self, member: Member) -> None:
+    def _check_leader(self, member: Member, *, is_all_sent: bool = False) -> None:
         if member.node is None or TOPIC not in member.node.open:
             if member.is_up and member.node is not None and self.book.acked:
                 raise Violation(Checker.NO_ACKED_LOSS, "the topic is gone")
@@ -272,6 +316,11 @@ class ClusterWorld:
             raise Violation(Checker.RECOVERY, f"a partition cannot be opened: {faults[0].reason}")
         for number in range(2):
             self.book.check(number, member.node.partition(TOPIC, number).messages)
+            if TOPIC + DEAD_LETTER_SUFFIX in member.node.open:
+                letters = member.node.partition(TOPIC + DEAD_LETTER_SUFFIX, number)
+                self.book.check_dead_letters(number, letters.messages, is_all_sent=is_all_sent)
+            elif is_all_sent and self.book.rejected[number]:
+                raise Violation(Checker.DLQ_ATOMIC, "the topic of dead letters is gone")
 
     def is_unexpected(self, error: PenstockError) -> bool:
         """Whether a replica refused something that no history without a bug has."""
@@ -287,8 +336,11 @@ class ClusterWorld:
         leaders = self.leaders()
         if len(leaders) != 1 or leaders[0].leader is None:
             return False
-        leader = leaders[0].leader
-        return leader.in_sync == len(self.members) and leader.committed == leader.sequence
+        leader, node = leaders[0].leader, leaders[0].node
+        assert node is not None
+        has_letters = any(one.machine.outbox.pending for one in node.partitions())
+        is_committed = leader.committed == leader.sequence
+        return leader.in_sync == len(self.members) and is_committed and not has_letters
 
     def _check_all(self) -> None:
         """Every node has the same."""
@@ -300,7 +352,7 @@ class ClusterWorld:
             raise Violation(Checker.LIVENESS, f"the nodes have not come together: {states}")
         (leading,) = self.leaders()
         assert leading.node is not None
-        self._check_leader(leading)
+        self._check_leader(leading, is_all_sent=True)
         for member in self.members.values():
             if member.replica is None:
                 continue
@@ -311,6 +363,15 @@ class ClusterWorld:
                     raise Violation(
                         Checker.OFFSET_UNIQUE, f"{path} differs on node {member.number}"
                     )
+
+
+def _values(log: Log) -> dict[int, bytes]:
+    """The messages of a log, by offset."""
+    return {
+        stored.offset: stored.data
+        for head, batch in log.batches_from(log.start_offset)
+        for stored in decode_messages(batch, head)
+    }
 
 
 def _content(log: Log, end: int) -> list[tuple[int, int, int]]:

@@ -271,9 +271,11 @@ class Member:
         self.later(_SYNC_MS_MAX, self._sync_node)
 
     def _advance(self) -> None:
-        leader = self.leader
+        leader, node = self.leader, self.node
         assert leader is not None
+        assert node is not None
         leader.advance()
+        node.pump(self.now())
         while self.waiting and self.waiting[0][0] <= leader.committed:
             self.waiting.pop(0)[1]()
         for connection, stream in [*self.streams.items()]:

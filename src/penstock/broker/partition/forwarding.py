@@ -39,7 +39,7 @@ _BATCH_BYTES = 1 << 20
 
 
 def step(source: Partition, resolve: Resolve, now: Now) -> bool:
-    """Send letters whose intent is durable, and let go of those that have arrived durably. True: something moved."""
+    """Send letters whose intent is committed, and let go of those whose arrival is. True: something moved."""
     resolve = _remembering(resolve)
     records: list[PartitionRecord] = [*_arrived(source, resolve)]
     due = list(islice(_due(source), _LETTERS_A_STEP))
@@ -69,10 +69,15 @@ def step(source: Partition, resolve: Resolve, now: Now) -> bool:
 
 
 def _due(source: Partition) -> Iterator[Letter]:
-    """Letters that may leave: their intent is durable, so no consumer can lease them here any more."""
-    outbox, durable_end = source.machine.outbox, source.journal.log.durable_end
+    """Letters that may leave: their intent is committed, so no consumer can lease them here any more.
+
+    Durable here is not enough where others have these logs: one of them may lose its power, keep the letter and lose
+    the intent, and lead. Intents from before the start are committed with all that the log had then.
+    """
+    outbox, log = source.machine.outbox, source.journal.log
+    committed_end, begun_at = log.committed_end, log.epochs[-1].offset
     for sequence, letter in outbox.pending.items():
-        if outbox.recorded_at.get(sequence, 0) > durable_end:
+        if outbox.recorded_at.get(sequence, begun_at) > committed_end:
             return
         if sequence not in outbox.sent:
             yield letter
@@ -247,7 +252,7 @@ def _returned(source: Partition, letters: Sequence[Letter]) -> list[PartitionRec
 
 
 def _arrived(source: Partition, resolve: Resolve) -> list[Forwarded]:
-    """Records for the letters that their destination holds durably."""
+    """Records for the letters that no power cut and no change of leader takes from their destination."""
     done: list[Forwarded] = []
     outbox = source.machine.outbox
     for sequence, sent in [*outbox.sent.items()]:
@@ -262,6 +267,6 @@ def _arrived(source: Partition, resolve: Resolve) -> list[Forwarded]:
             continue
         is_message = sent.channel is Channel.MESSAGES
         log = destination.messages if is_message else destination.journal.log
-        if log.durable_end >= sent.durable_at:
+        if log.committed_end >= sent.committed_at:
             done.append(Forwarded(0, sequence, sent.offset))
     return done

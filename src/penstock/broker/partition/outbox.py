@@ -83,14 +83,14 @@ class Channel(Enum):
 
 
 class Sent(NamedTuple):
-    """Where a letter was taken, and how far that log has to be durable for it to have arrived.
+    """Where a letter was taken, and how far that log has to be committed for it to have arrived.
 
     `offset` is that of the message it became; below 0 if it became none, or became one before a restart.
     """
 
     destination: tuple[int, int]
     channel: Channel
-    durable_at: int
+    committed_at: int
     offset: int = -1
 
 

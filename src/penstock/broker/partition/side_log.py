@@ -94,6 +94,10 @@ class SideLog:
         return 0 if self.log is None else self.log.durable_end
 
     @property
+    def committed_end(self) -> int:
+        return 0 if self.log is None else self.log.committed_end
+
+    @property
     def epoch(self) -> int:
         return 0 if self.log is None else self.log.epoch
 

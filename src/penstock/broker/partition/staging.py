@@ -87,10 +87,10 @@ def _carried_out(destination: Partition, letter: Decision, now: Now) -> Staged:
 
 
 def is_kept(partition: Partition, staged: Staged) -> bool:
-    """Whether what was staged and answered here would survive a power cut; a decision waits for it."""
+    """Whether no power cut and no other leader takes what was staged and answered here; a decision waits for that."""
     return (
-        staged.end <= partition.staging.durable_end
-        and staged.answered_at <= partition.journal.log.durable_end
+        staged.end <= partition.staging.committed_end
+        and staged.answered_at <= partition.journal.log.committed_end
     )
 
 
@@ -183,13 +183,13 @@ def publish_staging(partition: Partition, staging: Staging, now: Now) -> None:
 
 
 def require_durable_delays(partition: Partition, staged: Iterable[Staged]) -> None:
-    """DelaysUnsynced: delayed messages of these are scheduled, and a power cut could take them.
+    """DelaysUnsynced: delayed messages of these are scheduled, and a power cut, here or on a follower, could take them.
 
     The record that ends a transaction says that all of it was published, so they have to be durable before it is
     written: the kernel writes the pages of two logs in any order.
     """
     is_delayed = any(base < 0 for one in staged for base in one.published.values())
-    if is_delayed and partition.delayed.durable_end < partition.delayed.end_offset:
+    if is_delayed and partition.delayed.committed_end < partition.delayed.end_offset:
         raise DelaysUnsynced
 
 

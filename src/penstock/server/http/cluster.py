@@ -21,7 +21,7 @@ class LeaderOut(msgspec.Struct):
 
 
 class StandbyOut(msgspec.Struct):
-    """The other machine; `lag_bytes` was appended here and is not confirmed there, `lag_s` is for how long."""
+    """Another machine; `lag_bytes` was appended here and is not confirmed there, `lag_s` is for how long."""
 
     node: int
     is_in_sync: bool
@@ -31,7 +31,7 @@ class StandbyOut(msgspec.Struct):
 
 
 class ClusterOut(msgspec.Struct):
-    """`in_sync` counts this machine; `standby` is null while the other one is away."""
+    """`in_sync` counts this machine; `standbys` are those that are connected."""
 
     node: int
     role: str
@@ -44,7 +44,7 @@ class ClusterOut(msgspec.Struct):
     sequence: int
     committed: int
     in_sync: int
-    standby: StandbyOut | None
+    standbys: list[StandbyOut]
 
 
 async def leader(request: Request) -> Answer:

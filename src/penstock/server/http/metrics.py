@@ -51,14 +51,15 @@ def render_metrics(app: "App", principal: Principal) -> bytes:
 
 
 def _of_standby(leading: "Leading") -> Iterator[Sample]:
-    membership, follower = leading.membership, leading.follower
+    membership = leading.membership
     yield Sample("penstock_replication_role", {"role": membership.role.value}, 1)
     yield Sample("penstock_replication_epoch", {}, membership.epoch)
     yield Sample("penstock_replication_in_sync", {}, leading.leader.in_sync)
-    if follower is not None:
-        yield Sample("penstock_replication_lag_bytes", {}, leading.lag_bytes())
-        yield Sample("penstock_replication_lag_seconds", {}, follower.lag_s())
-        yield Sample("penstock_replication_sent_bytes_total", {}, follower.link.bytes_out)
+    for node, follower in sorted(leading.followers.items()):
+        labels = {"standby": str(node)}
+        yield Sample("penstock_replication_lag_bytes", labels, leading.lag_bytes(follower))
+        yield Sample("penstock_replication_lag_seconds", labels, follower.lag_s())
+        yield Sample("penstock_replication_sent_bytes_total", labels, follower.link.bytes_out)
 
 
 def _of_latency(lanes: Iterable[LaneLatency]) -> Iterator[Histogram]:

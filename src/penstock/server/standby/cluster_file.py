@@ -16,6 +16,9 @@ class ClusterFacts(msgspec.Struct, frozen=True):
 
     `is_level`: since it began to follow `epoch`, it had once everything that the leader had. `copies` is the leader's
     cluster.min_isr as it was heard last, `heard_ns` when that was, in wall time.
+
+    `heard_epoch` is set after a promise to a node that has not led since: `is_level` and `copies` are about the leader
+    of that epoch then.
     """
 
     cluster_id: str
@@ -24,6 +27,22 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     is_level: bool = False
     copies: int = 0
     heard_ns: int = 0
+    heard_epoch: int = 0
+
+    @property
+    def leader_epoch(self) -> int:
+        """That of the last leader this node copied, or was."""
+        return self.heard_epoch or self.epoch
+
+    def promised(self, epoch: int) -> "ClusterFacts":
+        """Those of a node that follows nothing before `epoch`, in which no node is known to lead yet."""
+        return msgspec.structs.replace(
+            self,
+            epoch=epoch,
+            led=False,
+            is_level=self.led or self.is_level,
+            heard_epoch=self.leader_epoch,
+        )
 
 
 def new_cluster_id() -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import SystemRandom
@@ -15,7 +15,16 @@ from ...api.health import Sample
 from ...errors import Damaged, PenstockError, Unreachable
 from ...model import Buffer, Epoch
 from ...observability.prometheus import render
-from ...replication.frames import Frame, HandOver, Hello, Level, Parted, Refusal, encode_frame
+from ...replication.frames import (
+    Frame,
+    HandOver,
+    Hello,
+    Level,
+    LogFacts,
+    Parted,
+    Refusal,
+    encode_frame,
+)
 from ...replication.replica import Replica
 from ...runtime import RealDisk
 from ...runtime.fatal import fatal_ends_process
@@ -93,7 +102,17 @@ class Following:
         self._membership.written_epoch = replica.epoch
         self._membership.handed_over_epoch = replica.record.handed_over
         self._membership.is_whole = replica.is_whole
+        self._membership.survey = self.survey
         self._tell_aside(replica)
+
+    async def survey(self) -> tuple[bool, Mapping[str, LogFacts]]:
+        """Whether no log is known to lack what was there, and what the logs have."""
+
+        def look() -> tuple[bool, Mapping[str, LogFacts]]:
+            replica = self._opened()
+            return replica.is_whole, replica.inventory()
+
+        return await self._in_storage(look)
 
     def _opened(self) -> Replica:
         if self._replica is None:
@@ -207,12 +226,13 @@ class Following:
 
     def metrics(self) -> bytes:
         """For Prometheus, while no data is open."""
+        node = self._membership.node
         lag_s = float(str(self.status()["lag_s"]))
         return render(
             [
                 Sample("penstock_replication_role", {"role": self._membership.role.value}, 1),
                 Sample("penstock_replication_epoch", {}, self._membership.epoch),
-                Sample("penstock_replication_lag_seconds", {}, lag_s),
+                Sample("penstock_replication_lag_seconds", {"standby": str(node)}, lag_s),
                 Sample("penstock_replication_received_bytes_total", {}, self._bytes_in),
             ]
         )

@@ -1,4 +1,4 @@
-"""The leader's side: the stream to a follower, and what replies wait for."""
+"""The leader's side: the streams to its followers, and what replies wait for."""
 
 import asyncio
 import time
@@ -18,7 +18,8 @@ from ...runtime.fatal import fatal_ends_process
 from ..audit import AuditLog
 from ..settings import Settings
 from .link import Introduction, Link
-from .membership import Membership, Role
+from .membership import Membership
+from .promotion import Role
 
 _TAKE_BYTES = 1 << 20
 # As often a follower hears that its leader is there, and the leader that a follower is.
@@ -50,7 +51,8 @@ class Leading:
         self.gate = CommitGate(
             self.leader, cluster.copies, cluster.ack_timeout_ms, time.monotonic_ns
         )
-        self.follower: Follower | None = None
+        # By number of the node.
+        self.followers: dict[int, Follower] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._noting = Lock()
 
@@ -59,7 +61,8 @@ class Leading:
         self._driver, self._over = driver, over
         membership = self.membership
         membership.serve_follower, membership.hand_over = self.serve, self.hand_over
-        membership.has_follower, membership.status = lambda: self.follower is not None, self.status
+        peers = len(self._cluster.addresses)
+        membership.has_all, membership.status = lambda: len(self.followers) >= peers, self.status
         membership.audit = lambda what, where: audit.write("operator", what, where)
         membership.on_stepped_down = self._stepped_down
         self.gate.on_planned = lambda: driver.call_from_anywhere(self._wake)
@@ -74,11 +77,11 @@ class Leading:
         """Take no followers any more, and let all go on that wait for one."""
         membership = self.membership
         membership.serve_follower = membership.hand_over = None
-        membership.has_follower = lambda: False
+        membership.has_all = lambda: False
         for task in self._tasks:
             task.cancel()
-        if self.follower is not None:
-            self.follower.link.close()
+        for follower in self.followers.values():
+            follower.link.close()
         self.gate.fail("this node leads no longer")
         await self._driver.in_thread(self._note_committed)
 
@@ -101,22 +104,20 @@ class Leading:
         self._over.set()
 
     def _wake(self) -> None:
-        if self.follower is not None:
-            self.follower.wake.set()
+        for follower in self.followers.values():
+            follower.wake.set()
 
     async def _beat(self) -> None:
-        """A follower hears of its leader, and replies that wait too long are given up."""
+        """Followers hear of their leader, and replies that wait too long are given up."""
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self.gate.expire()
-            follower = self.follower
-            if follower is None:
-                continue
-            follower.wake.set()
-            if time.monotonic() - follower.heard_at > self._cluster.replica_lag_ms / 1000:
-                # It is cut off, or stopped: what waits for it is refused until it is back.
-                follower.link.close()
-                self._lose(follower)
+            for follower in [*self.followers.values()]:
+                follower.wake.set()
+                if time.monotonic() - follower.heard_at > self._cluster.replica_lag_ms / 1000:
+                    # It is cut off, or stopped: what waits for it is refused until enough are there.
+                    follower.link.close()
+                    self._lose(follower)
 
     async def _note(self) -> None:
         """Not a part of `_beat`: a follower hears of a leader whose disk is slow, too."""
@@ -125,43 +126,39 @@ class Leading:
             await self._driver.in_thread(self._note_committed)
 
     def status(self) -> dict[str, object]:
-        """Lag of the standby, in appends, bytes and seconds; `in_sync` counts this machine."""
-        follower = self.follower
-        found: dict[str, object] = {
+        """Lag of the standbys, in appends, bytes and seconds; `in_sync` counts this machine."""
+        return {
             "sequence": self.leader.sequence,
             "committed": self.leader.committed,
             "in_sync": self.leader.in_sync,
-            "standby": None,
+            "standbys": [
+                {
+                    "node": follower.node,
+                    "is_in_sync": follower.stream.is_in_sync,
+                    "lag_bytes": self.lag_bytes(follower),
+                    "lag_s": round(follower.lag_s(), 3),
+                    "sent_bytes": follower.link.bytes_out,
+                }
+                for _, follower in sorted(self.followers.items())
+            ],
         }
-        if follower is not None:
-            lag_s = follower.lag_s()
-            found["standby"] = {
-                "node": follower.node,
-                "is_in_sync": self.leader.in_sync > 1,
-                "lag_bytes": self.lag_bytes(),
-                "lag_s": round(lag_s, 3),
-                "sent_bytes": follower.link.bytes_out,
-            }
-        return found
 
-    def lag_bytes(self) -> int:
-        """What was appended here and is not confirmed by the standby."""
-        if self.follower is None:
-            return 0
+    def lag_bytes(self, follower: "Follower") -> int:
+        """What was appended here and is not confirmed by a standby."""
         with self._driver.driver.lock:
-            return self.follower.stream.lag_bytes
+            return follower.stream.lag_bytes
 
     async def serve(self, link: Link, told: Introduction) -> None:
         """Send a follower everything, until the connection ends."""
         hello: Hello = await link.expect(Hello)
-        if self.follower is not None:
+        if (missed := self.followers.get(told.node)) is not None:
             # It came again before the old connection was missed.
-            self.follower.link.close()
-            self._lose(self.follower)
+            missed.link.close()
+            self._lose(missed)
         with self._driver.driver.lock:
             stream = self.leader.follow(hello)
         follower = Follower(told, link, stream)
-        self.follower = follower
+        self.followers[follower.node] = follower
         sender = self._driver.loop.create_task(self._send(follower))
         try:
             while True:
@@ -181,8 +178,8 @@ class Leading:
             self._lose(follower)
 
     def _lose(self, follower: "Follower") -> None:
-        if self.follower is follower:
-            self.follower = None
+        if self.followers.get(follower.node) is follower:
+            del self.followers[follower.node]
             with self._driver.driver.lock:
                 follower.stream.close()
             self._driver.confirmed()
@@ -214,16 +211,20 @@ class Leading:
         except PenstockError:
             link.close()
 
-    async def hand_over(self) -> None:
-        """Stop, wait until the follower has everything, and let it lead. Unavailable: there is none in sync."""
-        follower = self.follower
-        if follower is None or self.leader.in_sync < 2:
+    async def hand_over(self, node: int = 0) -> None:
+        """Stop, wait until a follower has everything, and let it lead: `node`, or with 0 any that is level.
+
+        Unavailable: there is none.
+        """
+        level = [one for one in self.followers.values() if one.stream.is_in_sync]
+        follower = next((one for one in level if node in {0, one.node}), None)
+        if follower is None:
             raise Unavailable("there is no standby that is level with this node")
         self.gate.close(LeaderUnknown("this node is handing over", leader="", http="", epoch=0))
         deadline = time.monotonic() + _HAND_OVER_S
         try:
             while not self._has_handed_over(follower):
-                if time.monotonic() > deadline or self.follower is not follower:
+                if time.monotonic() > deadline or self.followers.get(follower.node) is not follower:
                     raise Unavailable("the standby did not confirm everything: this node leads on")
                 # What was admitted before is still confirmed, and what is due by itself goes with it.
                 await self._driver.in_thread(self._driver.driver.sync)
@@ -236,7 +237,7 @@ class Leading:
         self.leader.is_over = True
         self.membership.handed_over(follower.copies)
         # The last frame is on its way: the connection is not to end before it.
-        while self.follower is follower and time.monotonic() < deadline:  # noqa: ASYNC110 - a connection, not an event
+        while self.followers.get(follower.node) is follower and time.monotonic() < deadline:  # noqa: ASYNC110 - a connection, not an event
             await asyncio.sleep(_LOOK_S)
         self._over.set()
 

@@ -2,7 +2,7 @@
 
 Both sides first say who they are (`Introduction`). What follows is what the side that dialled came for:
 
-    ask       nothing more, or a Claim, answered with Granted or Refusal
+    ask       nothing more, or a Claim, answered with Granted or Refusal; one of a promotion with Granted and Inventory
     follow    the frames of `penstock.replication.frames`
     operate   an Operation, answered with a Report or a Refusal
 """
@@ -46,16 +46,25 @@ class Introduction(msgspec.Struct, frozen=True, array_like=True, tag=64):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag=65):
-    """A node asks to lead in this epoch, while no other does."""
+    """A node asks to lead in this epoch, while no other does; for a promotion it has to know what the other has."""
 
     epoch: int
     copies: int
+    is_promotion: bool = False
 
 
 class Granted(msgspec.Struct, frozen=True, array_like=True, tag=66):
-    """The other has written down that it follows nothing before this epoch."""
+    """The other has written down that it follows nothing before this epoch.
+
+    To a promotion it also says of which leader it has what it has: `leader_epoch`, whether it had everything of that
+    one once, and its min_isr; and whether no log of it is known to lack what was there.
+    """
 
     epoch: int
+    leader_epoch: int = 0
+    is_level: bool = False
+    copies: int = 0
+    is_whole: bool = False
 
 
 class Operation(msgspec.Struct, frozen=True, array_like=True, tag=67):

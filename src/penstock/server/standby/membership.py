@@ -1,16 +1,16 @@
-"""Who leads. A node never begins to lead by itself: the peer grants it, the leader hands over, or a person says so.
+"""Who leads. A node never begins to lead by itself: its peers grant it, the leader hands over, or a person says so.
 
-After a start a node waits and asks its peer, again and again:
+After a start a node waits and asks its peer, or its two peers, again and again:
 
-    the peer leads, in no earlier epoch than promised      this node follows it
-    the peer does not lead, and this node led last         this node claims the next epoch; granted, it leads again;
+    a peer leads, in no earlier epoch than promised        this node follows it
+    no peer leads, and this node led last                  this node claims the next epoch; granted, it leads again;
                                                            never if it has set a damaged log aside
-    the peer knows a later epoch                           this node never claims: it waits until the peer leads
-    the peer does not answer                               NOT_LEADER, until it does or a person runs `penstock promote`
+    a peer knows a later epoch                             this node never claims: it waits until a peer leads
+    too few peers answer (`_may_claim`)                    NOT_LEADER, until they do or a person runs `penstock promote`
 
 Every epoch that a node leads in or promises to follow is in `cluster.json` before it acts on it. A leader that hears of
 a later epoch, from whichever side, steps down at once. The very first leader is the node that a person starts without
---follow on a data directory that was in no cluster, while its peer is not in one either.
+--follow on a data directory that was in no cluster, while no peer is in one either.
 """
 
 import asyncio
@@ -18,9 +18,8 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from enum import Enum
 from pathlib import Path
 from secrets import randbits
 
@@ -36,11 +35,13 @@ from ...errors import (
     Unavailable,
     Unreachable,
 )
-from ...replication.ballots import next_ballot
-from ...replication.frames import LEVEL, Hello
+from ...replication.ballots import next_ballot, node_of
+from ...replication.frames import LEVEL, Hello, LogFacts, in_pages
+from ...replication.reconcile import asked_min
 from ...runtime.fatal import fatal_ends_process
 from ..settings import Settings
 from .cluster_file import ClusterFacts, new_cluster_id, read_facts, write_facts
+from .election import promote
 from .link import (
     FIRST_FRAME_S,
     Claim,
@@ -51,31 +52,26 @@ from .link import (
     Report,
     dial,
 )
-from .operating import ANSWER_S, OPERATOR, operate
+from .operating import OPERATOR
 from .peer_tls import peer_contexts, require_node
-from .promotion import Peer, doubt_of
+from .promotion import Asked, Peer, Role
 
 _ASK_AGAIN_S = 0.5
 
 
-class Role(Enum):
-    """What a node is at a moment."""
-
-    WAITING = "waiting"
-    FOLLOWING = "following"
-    LEADING = "leading"
-
-
 ServeFollower = Callable[[Link, Introduction], Awaitable[None]]
 Follow = Callable[[Link, Peer], Awaitable[None]]
-HandOver = Callable[[], Awaitable[None]]
+# With the number of the node that is to lead; 0: any that has everything.
+HandOver = Callable[[int], Awaitable[None]]
+# The logs of this data directory, and whether none is known to lack what was there.
+Survey = Callable[[], Awaitable[tuple[bool, Mapping[str, LogFacts]]]]
 
 
 class Membership:
     """This node's place in its cluster. Belongs to the event loop."""
 
     def __init__(self, settings: Settings, data: Path, logger: logging.Logger) -> None:
-        self.settings, self._data, self._logger = settings, data, logger
+        self.settings, self._data, self.logger = settings, data, logger
         self.node, self.cluster = settings.broker.node_id, settings.cluster
         self.facts = read_facts(data) or ClusterFacts("")
         self.role = Role.WAITING
@@ -88,6 +84,7 @@ class Membership:
         self.serve_follower: ServeFollower | None = None
         self.follow: Follow | None = None
         self.hand_over: HandOver | None = None
+        self.survey: Survey | None = None
         # Told why, when this node leads no longer.
         self.on_stepped_down: Callable[[PenstockError], None] = lambda _error: None
         self.incarnation = randbits(62)
@@ -97,7 +94,8 @@ class Membership:
         self.is_whole = True
         # The epoch whose leader has stopped and said that this node has everything; 0: none.
         self.handed_over_epoch = 0
-        self.has_follower: Callable[[], bool] = lambda: False
+        # Whether every other node follows this one.
+        self.has_all: Callable[[], bool] = lambda: False
         self.status: Callable[[], dict[str, object]] = dict
         self.audit: Callable[[str, str], None] = lambda _what, _where: None
         contexts = peer_contexts(self.cluster)
@@ -105,7 +103,7 @@ class Membership:
         self._dialling: ssl.SSLContext | None = contexts[1] if contexts else None
         self._links: set[asyncio.Task[None]] = set()
         # Held by what begins to lead while it asks the peer: a promotion and a claim never do so at the same time.
-        self._deciding = asyncio.Lock()
+        self.deciding = asyncio.Lock()
         # That with the leader, while one is followed.
         self._link: Link | None = None
         self._said = self._said_refused = ""
@@ -127,7 +125,7 @@ class Membership:
         """The first start without --follow: a person said that this node is the one that has the data."""
         for address in self.cluster.addresses:
             with suppress(Unreachable):
-                peer = await self._ask(address)
+                peer = await self.ask(address)
                 if peer.role != OPERATOR and peer.epoch:
                     raise Refused(
                         f"the peer at {address} is in a cluster already (epoch {peer.epoch}), and this data directory "
@@ -153,7 +151,7 @@ class Membership:
         self.leader = leader
         if role is not self.role:
             self.role = role
-            self._logger.info("%s, epoch %d", role.value, self.facts.epoch)
+            self.logger.info("%s, epoch %d", role.value, self.facts.epoch)
             self.changed.set()
 
     @property
@@ -200,7 +198,7 @@ class Membership:
             led=facts.led,
         )
 
-    async def _dial(self, address: str, purpose: str) -> tuple[Link, Peer]:
+    async def dial(self, address: str, purpose: str) -> tuple[Link, Peer]:
         """A connection with a peer that is of this cluster, and who it is. Unreachable, Forbidden, Refused."""
         link = await dial(address, self._dialling)
         try:
@@ -246,39 +244,68 @@ class Membership:
         if told.node == self.node and told.role != OPERATOR:
             raise Refused(f"it has number {self.node}, as this node has: broker.node_id differs")
 
-    async def _ask(self, address: str) -> Peer:
-        link, peer = await self._dial(address, "ask")
+    async def ask(self, address: str) -> Peer:
+        link, peer = await self.dial(address, "ask")
         link.close()
         return peer
 
     async def _watch(self) -> None:
         """Find out who leads, for as long as the process runs."""
         while True:
-            for address in self.cluster.addresses:
-                try:
-                    await self._look(address)
-                    self._said = ""
-                except PenstockError as error:
-                    # A peer that is away stays away for a while: one line is enough.
-                    if str(error) != self._said:
-                        self._said = str(error)
-                        self._logger.warning("peer %s: %s", address, error)
+            try:
+                await self._look()
+            except PenstockError as error:
+                self._say(str(error))
             await asyncio.sleep(_ASK_AGAIN_S)
 
-    async def _look(self, address: str) -> None:
+    def _say(self, text: str) -> None:
+        """A peer that is away stays away for a while: one line is enough."""
+        if text != self._said:
+            self._said = text
+            self.logger.warning("%s", text)
+
+    async def _ask_all(self) -> list[Peer]:
+        """Those of the peers that answer."""
+        peers: list[Peer] = []
+        failed: list[str] = []
+        for address in self.cluster.addresses:
+            try:
+                peers.append(await self.ask(address))
+            except PenstockError as error:
+                failed.append(f"peer {address}: {error}")
+        if failed:
+            self._say("; ".join(failed))
+        else:
+            self._said = ""
+        return peers
+
+    async def _look(self) -> None:
         if self.role is Role.LEADING:
-            if not self.has_follower():
-                # A peer that was promoted meanwhile says so.
-                self._heard(await self._ask(address))
+            if not self.has_all():
+                # A peer that was promoted meanwhile, or has promised to follow one that was, says so.
+                for peer in await self._ask_all():
+                    self._heard(peer)
             return
-        peer = await self._ask(address)
-        if peer.role == Role.LEADING.value and peer.epoch >= self.facts.epoch:
-            await self._follow(address)
-        elif peer.role != Role.LEADING.value and peer.epoch <= self.facts.epoch:
-            async with self._deciding:
-                # A person may have promoted this node while the peer was asked.
-                if self.role is Role.WAITING and self.facts.led and self.is_whole:
-                    await self._claim(address)
+        peers = await self._ask_all()
+        leaders = [one for one in peers if one.role == Role.LEADING.value]
+        if leaders:
+            leader = max(leaders, key=lambda one: one.epoch)
+            if leader.epoch >= self.facts.epoch:
+                await self._follow(leader.address)
+            return
+        async with self.deciding:
+            # A person may have promoted this node while the peers were asked.
+            if self.role is Role.WAITING and self._may_claim(peers):
+                await self._claim(peers)
+
+    def _may_claim(self, peers: Sequence[Peer]) -> bool:
+        """Whether this node led last, and so many answer that a leader after it would be known to one of them."""
+        if not self.facts.led or not self.is_whole:
+            return False
+        if any(one.epoch > self.facts.epoch and not self._is_own_claim(one.epoch) for one in peers):
+            return False
+        copies = min(self.facts.copies or self.cluster.copies, self.cluster.copies)
+        return len(peers) >= max(1, asked_min(self.cluster.node_count, copies) - 1)
 
     def _heard(self, peer: Peer) -> None:
         """Step down if another node leads in a later epoch, or has promised to follow one."""
@@ -288,7 +315,7 @@ class Membership:
     def step_down(self, reason: str) -> None:
         """Lead no longer: what clients wait for is refused, and the peer is asked."""
         if self.role is Role.LEADING:
-            self._logger.warning("this node leads no longer: %s", reason)
+            self.logger.warning("this node leads no longer: %s", reason)
             self._become(Role.WAITING)
             self.on_stepped_down(self.refusal())
 
@@ -308,9 +335,9 @@ class Membership:
         """Copy what the leader has until the connection ends, or this node is to lead."""
         if self.follow is None:
             return
-        link, peer = await self._dial(address, "follow")
+        link, peer = await self.dial(address, "follow")
         try:
-            if peer.role != Role.LEADING.value or peer.epoch < self.facts.epoch or self._leads:
+            if peer.role != Role.LEADING.value or peer.epoch < self.facts.epoch or self.leads:
                 return
             self._promise(peer)
             self._link = link
@@ -327,8 +354,10 @@ class Membership:
         if not facts.cluster_id:
             # Its first leader's cluster is this node's from now on.
             facts = msgspec.structs.replace(facts, cluster_id=peer.cluster_id)
-        if peer.epoch > facts.epoch or facts.led:
-            facts = msgspec.structs.replace(facts, epoch=peer.epoch, led=False, is_level=False)
+        if peer.epoch > facts.leader_epoch or facts.led:
+            facts = msgspec.structs.replace(
+                facts, epoch=peer.epoch, led=False, is_level=False, heard_epoch=0
+            )
         self._write(msgspec.structs.replace(facts, copies=peer.copies, heard_ns=time.time_ns()))
 
     def leveled(self) -> None:
@@ -336,19 +365,31 @@ class Membership:
         if not self.facts.is_level:
             self._write(msgspec.structs.replace(self.facts, is_level=True, heard_ns=time.time_ns()))
 
-    async def _claim(self, address: str) -> None:
-        """Lead again, if the peer writes down that it follows nothing earlier."""
-        link, _ = await self._dial(address, "ask")
+    def _is_own_claim(self, epoch: int) -> bool:
+        """Whether a peer knows an epoch from a claim of this node that another peer did not grant."""
+        return node_of(epoch) == self.node
+
+    async def _claim(self, peers: Sequence[Peer]) -> None:
+        """Lead again, if the peers write down that they follow nothing earlier."""
+        highest = max(self.facts.epoch, *(one.epoch for one in peers))
+        epoch = next_ballot(highest, self.node)
+        for peer in peers:
+            link, _ = await self.dial(peer.address, "ask")
+            try:
+                await self.granted(link, Claim(epoch, self.cluster.copies), peer.address)
+            finally:
+                link.close()
+        if self.facts.led and self.role is Role.WAITING:
+            self.lead(epoch)
+
+    async def granted(self, link: Link, claim: Claim, address: str) -> Granted:
         try:
-            epoch = next_ballot(self.facts.epoch, self.node)
-            await link.send(Claim(epoch, self.cluster.copies))
+            await link.send(claim)
             async with asyncio.timeout(FIRST_FRAME_S):
-                await link.expect(Granted)
+                granted: Granted = await link.expect(Granted)
+                return granted
         except TimeoutError:
             raise Unreachable(address, "no answer to a claim") from None
-        finally:
-            link.close()
-        self.lead(epoch)
 
     def lead(self, epoch: int) -> None:
         """Lead in a new epoch, which is written down first."""
@@ -387,7 +428,7 @@ class Membership:
         """A peer comes again and again: one line is enough."""
         if text != self._said_refused:
             self._said_refused = text
-            self._logger.warning("%s", text)
+            self.logger.warning("%s", text)
 
     async def _answer(self, link: Link) -> None:
         async with asyncio.timeout(FIRST_FRAME_S):
@@ -405,18 +446,54 @@ class Membership:
             await self.serve_follower(link, told)
         else:
             with suppress(Unreachable):
-                self._grant(link, await link.expect(Claim), told)
+                claim: Claim = await link.expect(Claim)
+                if claim.is_promotion:
+                    await self._grant_promotion(link, claim)
+                else:
+                    self._grant(link, claim, told)
+
+    def _require_later(self, epoch: int) -> None:
+        """Fenced: this one or a later one was promised, or this node leads."""
+        if epoch <= self.facts.epoch or self.role is Role.LEADING:
+            raise Fenced(epoch, promised=self.facts.epoch)
+
+    async def _grant_promotion(self, link: Link, claim: Claim) -> None:
+        """Promise to follow nothing earlier, leave the leader, and say what this node has. Fenced, Unavailable."""
+        asked = await self.promise_to(claim.epoch)
+        link.write(asked.said)
+        for page in in_pages([*asked.logs.values()]):
+            link.write(page)
+        await link.drain()
+
+    async def promise_to(self, epoch: int) -> Asked:
+        """Follow nothing before an epoch, durably, and find out what this node has then. Fenced, Unavailable."""
+        self._require_later(epoch)
+        if self.follow is None or self.survey is None:
+            raise Unavailable("this node closes its data: try again in a moment")
+        self._write(self.facts.promised(epoch))
+        await self.leave_leader()
+        is_whole, logs = await self.survey()
+        facts = self.facts
+        said = Granted(epoch, facts.leader_epoch, facts.is_level, facts.copies, is_whole)
+        return Asked(self.node, "", said, logs)
 
     def _grant(self, link: Link, claim: Claim, told: Introduction) -> None:
         """Promise to follow nothing earlier. Fenced: something later was promised, or this node leads."""
-        if claim.epoch <= self.facts.epoch or self.role is Role.LEADING:
-            raise Fenced(claim.epoch, promised=self.facts.epoch)
+        self._require_later(claim.epoch)
+        if told.epoch < self.facts.epoch and node_of(self.facts.epoch) != told.node:
+            # It led last once, and another may have led since.
+            raise Fenced(told.epoch, promised=self.facts.epoch)
         facts = self.facts
         # This node still has all that was acknowledged if the other led on from where both were, and never went alone.
         is_level = facts.is_level and facts.copies > 1 and told.epoch == facts.epoch
         self._write(
             msgspec.structs.replace(
-                facts, epoch=claim.epoch, led=False, copies=claim.copies, is_level=is_level
+                facts,
+                epoch=claim.epoch,
+                led=False,
+                copies=claim.copies,
+                is_level=is_level,
+                heard_epoch=0,
             )
         )
         link.write(Granted(claim.epoch))
@@ -427,10 +504,10 @@ class Membership:
         operation: Operation = await link.expect(Operation)
         done: dict[str, object]
         if operation.action == "promote":
-            done = await self.promote(is_forced=operation.is_forced)
+            done = await promote(self, is_forced=operation.is_forced)
             self.audit("promote", f"node {self.node}, asked with the certificate of node {node}")
         elif operation.action == "hand-over":
-            await self.require_leading()()
+            await self.require_leading()(node)
             done = self.report()
         elif operation.action == "status":
             done = self.report()
@@ -453,70 +530,19 @@ class Membership:
             "epoch": facts.epoch,
             "cluster_id": facts.cluster_id,
             "min_isr": self.cluster.copies,
-            "leader": leader.binary if leader else (self.binary if self._leads else ""),
+            "leader": leader.binary if leader else (self.binary if self.leads else ""),
             "is_level": facts.is_level,
             "heard_ns": facts.heard_ns,
             **self.status(),
         }
 
     @property
-    def _leads(self) -> bool:
+    def leads(self) -> bool:
         return self.role is Role.LEADING
 
-    async def promote(self, *, is_forced: bool = False) -> dict[str, object]:
-        """Lead from now on. A leader that answers hands over first; without one, only what is known to be whole leads.
-
-        Refused: this node may lack what was acknowledged, and `is_forced` is not set.
-        """
-        if self.role is Role.LEADING:
-            return {**self.report(), "note": "this node led already"}
-        if self.role is Role.FOLLOWING and self.leader is not None:
-            try:
-                await self._ask_to_hand_over(self.leader.address)
-                return self.report()
-            except Unreachable:
-                await self._give_up_leader()
-        async with self._deciding:
-            if not self._leads:
-                await self._take_over(is_forced=is_forced)
-        return self.report()
-
-    async def _give_up_leader(self) -> None:
+    async def leave_leader(self) -> None:
         """The leader does not answer, although its connection is not known to be cut: nothing more is taken from it."""
         if self._link is not None:
             self._link.close()
         while self.role is Role.FOLLOWING:  # noqa: ASYNC110 - ends with the connection
             await asyncio.sleep(0.01)
-
-    async def _ask_to_hand_over(self, address: str) -> None:
-        """The leader stops, waits until this node has everything, and says so in the stream."""
-        await operate(self.settings, address, Operation("hand-over"), as_node=self.node)
-        deadline = time.monotonic() + ANSWER_S
-        while self.role is not Role.LEADING:
-            if time.monotonic() > deadline:
-                raise Unavailable(f"the leader at {address} has not handed over in {ANSWER_S:g} s")
-            self.changed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(0.1):
-                    await self.changed.wait()
-
-    async def _take_over(self, *, is_forced: bool) -> None:
-        peers: list[Peer] = []
-        for address in self.cluster.addresses:
-            with suppress(Unreachable):
-                peers.append(await self._ask(address))
-        if self.role is Role.FOLLOWING:
-            raise Refused("the leader is back, and this node follows it: try again in a moment")
-        highest = max(self.facts.epoch, self.written_epoch)
-        for peer in peers:
-            highest = max(highest, peer.epoch)
-            if peer.role == Role.LEADING.value:
-                raise Refused(
-                    f"node {peer.node} leads and is about to be followed: try again in a moment"
-                )
-        doubt = doubt_of(self.facts, peers, self.handed_over_epoch, self.cluster.copies)
-        if not doubt and not self.is_whole:
-            doubt = "this node lacks what was in a damaged log, which is in set-aside/"
-        if doubt and not is_forced:
-            raise Refused(f"{doubt}; --force leads all the same, and what is missing is lost")
-        self.lead(next_ballot(highest, self.node))

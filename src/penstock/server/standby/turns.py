@@ -15,7 +15,8 @@ from ..settings import Settings
 from ..tls import server_context
 from .following import Following
 from .leading import Leading
-from .membership import Membership, Role
+from .membership import Membership
+from .promotion import Role
 from .refusing import RefusingPorts
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ async def _follow(
     loop, settings, logger = asyncio.get_running_loop(), serving.settings, serving.logger
     ports = RefusingPorts(settings, membership, logger)
     ports.metrics = following.metrics
-    membership.status, membership.has_follower = following.status, lambda: False
+    membership.status, membership.has_all = following.status, lambda: False
     audit = AuditLog(Path(settings.broker.data_dir), _wall_ns)
     membership.audit = lambda what, where: audit.write("operator", what, where)
     context = server_context(settings.tls) if settings.tls.is_on else None

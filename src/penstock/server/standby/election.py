@@ -1,0 +1,138 @@
+"""What `penstock promote` does: the leader hands over; or without one, the node that has everything leads."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ...errors import Fenced, Refused, Unavailable, Unreachable
+from ...replication.ballots import next_ballot
+from ...replication.frames import Inventory, LogFacts
+from .link import FIRST_FRAME_S, Claim, Operation
+from .operating import ANSWER_S, operate
+from .promotion import Asked, Peer, Role, choose, doubt_of, doubt_of_count
+
+if TYPE_CHECKING:
+    from .membership import Membership
+
+_PAIR = 2
+
+
+async def promote(membership: "Membership", *, is_forced: bool = False) -> dict[str, object]:
+    """Lead from now on. A leader that answers hands over first; without one, only what is known to be whole leads.
+
+    Refused: this node may lack what was acknowledged, and `is_forced` is not set.
+    """
+    if membership.role is Role.LEADING:
+        return {**membership.report(), "note": "this node led already"}
+    if membership.role is Role.FOLLOWING and membership.leader is not None:
+        try:
+            await _ask_to_hand_over(membership, membership.leader.address)
+            return membership.report()
+        except Unreachable:
+            await membership.leave_leader()
+    note = ""
+    async with membership.deciding:
+        if not membership.leads:
+            note = await _take_over(membership, is_forced=is_forced)
+    return {**membership.report(), "note": note} if note else membership.report()
+
+
+async def _ask_to_hand_over(membership: "Membership", address: str) -> None:
+    """The leader stops, waits until this node has everything, and says so in the stream."""
+    await operate(membership.settings, address, Operation("hand-over"), as_node=membership.node)
+    deadline = time.monotonic() + ANSWER_S
+    while membership.role is not Role.LEADING:
+        if time.monotonic() > deadline:
+            raise Unavailable(f"the leader at {address} has not handed over in {ANSWER_S:g} s")
+        membership.changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await membership.changed.wait()
+
+
+async def _take_over(membership: "Membership", *, is_forced: bool) -> str:
+    """Lead, or have a peer lead that has more. Returns what there is to say about that."""
+    peers: list[Peer] = []
+    for address in membership.cluster.addresses:
+        with suppress(Unreachable):
+            peers.append(await membership.ask(address))
+    if membership.role is Role.FOLLOWING:
+        raise Refused("the leader is back, and this node follows it: try again in a moment")
+    highest = max(membership.facts.epoch, membership.written_epoch)
+    for peer in peers:
+        highest = max(highest, peer.epoch)
+        if peer.role == Role.LEADING.value:
+            raise Refused(
+                f"node {peer.node} leads and is about to be followed: try again in a moment"
+            )
+    epoch, nodes = next_ballot(highest, membership.node), membership.cluster.node_count
+    copies = min(membership.facts.copies, membership.cluster.copies)
+    is_handed_over = bool(membership.epoch) and membership.handed_over_epoch == membership.epoch
+    is_enough = nodes == _PAIR or copies == nodes or is_handed_over
+    if not is_enough and not is_forced:
+        return await _elect(membership, peers, epoch)
+    doubt = doubt_of(
+        membership.facts, peers, membership.handed_over_epoch, membership.cluster.copies
+    )
+    if not doubt and not membership.is_whole:
+        doubt = "this node lacks what was in a damaged log, which is in set-aside/"
+    if doubt and not is_forced:
+        raise _refused(doubt)
+    membership.lead(epoch)
+    return ""
+
+
+async def _elect(membership: "Membership", peers: Sequence[Peer], epoch: int) -> str:
+    """Have the longest of this node and its peers lead. Refused: too few can be asked, or none has everything."""
+    nodes, copies = membership.cluster.node_count, membership.cluster.copies
+    # Before anything is promised: a leader that other nodes still follow would fall.
+    if doubt := doubt_of_count(
+        1 + len(peers), nodes, min(membership.facts.copies or copies, copies)
+    ):
+        raise _refused(doubt)
+    asked = [await membership.promise_to(epoch)]
+    for peer in peers:
+        with suppress(Unreachable):
+            asked.append(await _survey_of(membership, peer, epoch))
+    choice = choose(asked, nodes, copies)
+    if choice.doubt:
+        raise _refused(choice.doubt)
+    chosen = choice.chosen
+    if chosen.address:
+        note = f"node {chosen.node} has more than this one, and leads"
+        await operate(
+            membership.settings, chosen.address, Operation("promote"), as_node=membership.node
+        )
+        membership.logger.info("%s", note)
+        return note
+    if membership.epoch != epoch:
+        # While others were asked, this node has promised to follow a later one.
+        raise Fenced(epoch, promised=membership.epoch)
+    membership.lead(epoch)
+    return ""
+
+
+async def _survey_of(membership: "Membership", peer: Peer, epoch: int) -> Asked:
+    """Have a peer follow nothing before an epoch, and hear what it has. Unreachable, Refused."""
+    link, _ = await membership.dial(peer.address, "ask")
+    try:
+        claim = Claim(epoch, membership.cluster.copies, is_promotion=True)
+        granted = await membership.granted(link, claim, peer.address)
+        logs: dict[str, LogFacts] = {}
+        is_last = False
+        while not is_last:
+            async with asyncio.timeout(FIRST_FRAME_S):
+                page: Inventory = await link.expect(Inventory)
+            logs.update({one.path: one for one in page.logs})
+            is_last = page.is_last
+    except TimeoutError:
+        raise Unreachable(peer.address, "it does not say what it has") from None
+    finally:
+        link.close()
+    return Asked(peer.node, peer.address, granted, logs)
+
+
+def _refused(doubt: str) -> Refused:
+    return Refused(f"{doubt}; --force leads all the same, and what is missing is lost")
