@@ -50,7 +50,7 @@ TABLE = [
     ("archive restore NEW bad", "REFUSED", "does not exist"),
     ("archive compact NEW", "REFUSED", "does not exist"),
     ("archive vacuum NEW", "REFUSED", "does not exist"),
-    ("archive verify NEW", "REFUSED", "does not exist"),
+    ("archive verify NEW", "REFUSED", "NEW is no lake: _penstock/lake.json does not exist"),
     ("archive show NEW", "REFUSED", "does not exist"),
     ("dlq history bad --lake NEW", "REFUSED", "does not exist"),
     ("import LAKE", "REFUSED", "topic.json"),

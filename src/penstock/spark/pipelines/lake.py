@@ -114,7 +114,10 @@ class LakeReader:
         """FileMissing: there is no lake. Unavailable: its store does not answer."""
         self.root = root
         self.store: LakeStore = store_of(root)
-        data = self.store.read(_IDENTITY)
+        try:
+            data = self.store.read(_IDENTITY)
+        except FileMissing:
+            raise FileMissing(f"{self.store.url} is no lake: {_IDENTITY}") from None
         where = self.store.location(_IDENTITY)
         try:
             self.identity = msgspec.json.decode(data, type=LakeIdentity)
