@@ -55,8 +55,8 @@ def test_every_transaction_is_whole_or_absent_whatever_goes_wrong(
     for seed in range(shard, effort(check=4, test=16, torture=2000), SHARDS):
         one = world(seed)
         one.run(SECONDS)
-        committed += sum(producer.committed for producer in one.transaction_producers)
-        aborted += sum(producer.aborted for producer in one.transaction_producers)
+        committed += sum(producer.committed for producer in one.population.transaction_producers)
+        aborted += sum(producer.aborted for producer in one.population.transaction_producers)
     assert committed > aborted > 0
 
 
