@@ -1,6 +1,7 @@
 """Two and three nodes that crash, are cut off and are promoted: nothing acknowledged is lost, nothing comes twice."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +15,8 @@ from penstock.sim.violation import Violation
 from .planted import PLANTED, Plant
 
 _SECONDS = 6
+_SHARDS = 4
+Effort = Callable[..., int]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -26,6 +29,12 @@ def test_two_nodes(seed: int) -> None:
 def test_three_nodes(seed: int, min_isr: int) -> None:
     result = run_cluster(seed, nodes=3, min_isr=min_isr, seconds=_SECONDS)
     assert result.acked > 0
+
+
+@pytest.mark.parametrize("shard", range(_SHARDS))
+def test_many_seeds_of_two_and_three_nodes(shard: int, effort: Effort) -> None:
+    for seed in range(9000 + shard, 9000 + effort(check=0, test=8, torture=1000), _SHARDS):
+        run_cluster(seed, nodes=2 + seed % 2, min_isr=3 if seed % 6 == 5 else 2)
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
