@@ -2,7 +2,8 @@
 
     speculation_job.py MASTER BROKER TOPIC FOLDER BATCHES
 
-The slow attempt goes on when a second one of the same task has passed on all its rows, and then both stage them.
+The slow attempt goes on when a second one of the same task has passed on all its rows. Spark kills the one that ends
+later, so how much of it was staged differs from run to run.
 Writes in how many batches there was a second attempt.
 """
 

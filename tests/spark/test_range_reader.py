@@ -379,6 +379,9 @@ def test_over_tls_and_with_a_key(tmp_path):
 def test_a_key_file_is_read_where_it_is_used(broker, topic_of_parts, tmp_path):
     with pytest.raises(Refused, match=r"apiKeyFile .*none: No such file"):
         planned(asked(broker, topic_of_parts, apiKeyFile=str(tmp_path / "none")))
+    (tmp_path / "two").write_text("a.b\nc.d\n")
+    with pytest.raises(Refused, match=r"apiKeyFile .*two: a key is one line"):
+        planned(asked(broker, topic_of_parts, apiKeyFile=str(tmp_path / "two")))
 
 
 def small_segments(client, name: str, **config: int) -> int:

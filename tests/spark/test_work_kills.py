@@ -65,7 +65,7 @@ def test_every_message_is_done_once_though_the_driver_dies(spark, client, topic,
     topic, to = queues(client, topic)
     gateway = gateway_of(spark)
     ways = [str(gateway["gateway_port"]), gateway["gateway_secret"]]
-    # The gate kills two at each promise of the guide: the driver anywhere, and between staging and commit.
+    # The gate kills a driver twice between staging and commit, and once at each of the other points.
     for turn in range(effort(check=1, test=2 if point == BEFORE_COMMIT else 1, torture=50)):
         publish(client, topic, turn)
         words = [sys.executable, VICTIM, client.url, topic, to, point, *ways]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ..client import Client, ClientSettings, RetryPolicy
+from ..client.address import checked_key
 from ..errors import Refused, Unauthenticated
 from ..model import check_name
 
@@ -52,7 +53,7 @@ class BrokerOptions:
 
     @contextmanager
     def connect(self) -> Iterator[Client]:
-        """Returns a client, closed at the end of the block. Refused: the file with the key cannot be read."""
+        """A client, closed at the end of the block. Refused: the file cannot be read, or holds more than a key."""
         with self.naming_key(), self.client() as client:
             yield client
 
@@ -66,7 +67,7 @@ class BrokerOptions:
             raise Unauthenticated(f"{error} (option apiKeyFile: {named})") from error
 
     def client(self) -> Client:
-        """Returns a client, which the caller closes. Refused: the file with the key cannot be read."""
+        """Returns a client, which the caller closes. Refused: the file cannot be read, or holds more than a key."""
         policy = RetryPolicy(
             retries=self.retries, backoff_ms=_BACKOFF_MS, backoff_ms_max=self.pause_ms_max
         )
@@ -75,8 +76,8 @@ class BrokerOptions:
         if file is not None:
             try:
                 with Path(file).open(encoding="utf-8") as opened:
-                    key = opened.read(_KEY_BYTES_MAX).strip()
-            except (OSError, UnicodeDecodeError) as error:
+                    key = checked_key(opened.read(_KEY_BYTES_MAX).strip())
+            except (OSError, UnicodeDecodeError, Refused) as error:
                 reason = getattr(error, "strerror", None) or error
                 raise Refused(f"apiKeyFile {file}: {reason}") from None
         return Client(self.url, key=key, settings=settings)
