@@ -26,6 +26,7 @@ MODULES = (
     "member",
     "consumer",
     "worker",
+    "staged_work",
     "transactions",
     "stagings",
 )

@@ -1,15 +1,12 @@
 """Transactions of a client: messages for any topics and partitions, all of them or none."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self
 
-from msgspec import UNSET, UnsetType
-
-from ...api.answers import Kind
-from ...api.arguments import several, text
-from ...api.contents import Content
+from ...api.answers import LeaseAnswer
+from ...api.arguments import text
 from ...api.transaction_answers import StageAnswers
 from ...api.transactions import (
     EndTransaction,
@@ -22,11 +19,9 @@ from ...api.transactions import (
 from ...api.units import Duration, duration_ms
 from ...errors import PenstockError, Refused
 from ..commands import name_of
-from ..leased_messages import Polled, Received
-from ..poll import Receipts
-from ..publish import Outgoing, PublishOptions, outgoing_of
+from ..publish import Outgoing
 from ..stagings import staged_runs
-from ..transaction_answers import WithheldMessages, lease_answers
+from .staged_work import AsyncStagedWork
 
 if TYPE_CHECKING:
     from ..ack_batcher import OneOrMany
@@ -95,14 +90,14 @@ class AsyncTransactionalProducer:
         return end
 
 
-class AsyncTransaction:
+class AsyncTransaction(AsyncStagedWork):
     """One `with` block of a transactional producer: committed at its end, aborted if it raises."""
 
     def __init__(self, producer: AsyncTransactionalProducer) -> None:
+        super().__init__()
         self._producer = producer
         self._session: ProducerSession | None = None
         self._is_used = False
-        self._withheld = WithheldMessages()
         self.transaction_id = ""
         self.places: tuple[Placed, ...] = ()
         """Where the messages are, once it is committed: runs of topic, partition, first offset, count."""
@@ -112,47 +107,6 @@ class AsyncTransaction:
             raise Refused("a transaction is for one `with` block")
         self._session, self._is_used = await self._producer.begin(), True
         return self
-
-    async def publish(
-        self, topic: str, value: Content | UnsetType = UNSET, **options: Unpack[PublishOptions]
-    ) -> None:
-        """Add a message, a value or any object as `json`. It has an offset, and is seen, once the block has ended.
-
-        With `delay` or `deliver_at` it is scheduled then, and seen once it is due.
-        """
-        await self._stage(topic, [outgoing_of(value, options)])
-
-    async def publish_many(self, topic: str, messages: Iterable[Outgoing | Content]) -> None:
-        """Add several messages."""
-        await self._stage(topic, [outgoing_of(one, {}) for one in several("messages", messages)])
-
-    async def ack(self, held: Receipts) -> None:
-        """Finish messages of a poll, or receipts, with the commit. Until it ends they belong to the transaction.
-
-        StaleReceipt: the lease of one is over, and it may be in the hands of another consumer. Nothing is acked then.
-        """
-        await self._answer(held, Kind.ACK)
-
-    async def nack(
-        self, held: Receipts, reason: str = "", *, delay: Duration | None = None
-    ) -> None:
-        """Have messages tried again after the commit and a backoff, or `delay`; as `ack`."""
-        ms = None if delay is None else duration_ms(delay, "delay")
-        await self._answer(held, Kind.NACK, reason, ms)
-
-    async def reject(self, held: Receipts, reason: str = "") -> None:
-        """Make dead letters of messages with the commit; as `ack`."""
-        await self._answer(held, Kind.REJECT, reason)
-
-    async def _answer(
-        self, held: Receipts, kind: Kind, reason: str = "", ms: int | None = None
-    ) -> None:
-        if not isinstance(held, Received | Polled | str):
-            held = [*several("messages", held)]
-        session, answers = self._open(), lease_answers(held, kind, reason, ms)
-        self._withheld.add(held)
-        if answers:
-            await self._producer.execute(StageAnswers(*session, answers))
 
     async def commit(
         self, consumer: "AsyncConsumer", reached: "OneOrMany | Mapping[str, int]"
@@ -168,8 +122,14 @@ class AsyncTransaction:
             raise Refused("a transaction is used inside of its `with` block")
         return self._session
 
+    def _require_open(self) -> None:
+        self._open()
+
     async def _stage(self, topic: str, sent: list[Outgoing]) -> None:
         await self._producer.stage(self._open(), topic, sent)
+
+    async def _stage_answers(self, answers: list[LeaseAnswer]) -> None:
+        await self._producer.execute(StageAnswers(*self._open(), answers))
 
     async def __aexit__(
         self,

@@ -3,16 +3,14 @@
 
 import time
 from collections import deque
-from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NamedTuple, Self, Unpack
+from typing import Any, NamedTuple, Self
 
-from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from ...api.answers import Kind
-from ...api.arguments import partition_number, several, text
+from ...api.answers import LeaseAnswer
+from ...api.arguments import partition_number, text
 from ...api.command import Command
 from ...api.commits import (
     DropStagings,
@@ -21,18 +19,14 @@ from ...api.commits import (
     StageNamedAnswers,
     StageNamedBatch,
 )
-from ...api.contents import Content
 from ...api.publish import Delayed
 from ...api.topics import DescribeTopic
-from ...api.units import Duration, duration_ms
 from ...codec import Columns, encode
 from ...codec.columns import columns_of
 from ...errors import PenstockError, Refused
 from ...model import Message
 from ..commands import name_of
-from ..leased_messages import Polled, Received
-from ..poll import Receipts
-from ..publish import Outgoing, PublishOptions, message_of, outgoing_of
+from ..publish import Outgoing, message_of
 from ..retry import may_repeat
 from ..stagings import (
     IN_FLIGHT_MAX,
@@ -42,8 +36,8 @@ from ..stagings import (
     delayed_by_partition,
     delayed_or_none,
 )
-from ..transaction_answers import WithheldMessages, lease_answers
 from .connector import Call, Connector, Sent
+from .staged_work import StagedWork
 
 
 class StagedBatch(NamedTuple):
@@ -54,7 +48,7 @@ class StagedBatch(NamedTuple):
     sent: Sent | None
 
 
-class Staging:
+class Staging(StagedWork):
     """Messages of one attempt for a named commit. Made by `client.staging`, for one task at a time:
 
         with client.staging("nightly", 7, "job-12") as staging:
@@ -68,6 +62,7 @@ class Staging:
     """
 
     def __init__(self, connector: Connector, key: CommitKey, attempt: str) -> None:
+        super().__init__()
         self._connector, self._key = connector, key
         self._attempt = text("the attempt of a staging", attempt)
         self._staging = ""
@@ -78,7 +73,6 @@ class Staging:
         self._next: dict[tuple[str, int], int] = {}
         self._partitions: dict[str, int] = {}
         self._turn = 0
-        self._withheld = WithheldMessages()
 
     @property
     def handle(self) -> StagingHandle:
@@ -93,19 +87,6 @@ class Staging:
         command = OpenStaging(*self._key, self._attempt)
         self._staging = (self._connector.execute(command)).value
         return self
-
-    def publish(
-        self, topic: str, value: Content | UnsetType = UNSET, **options: Unpack[PublishOptions]
-    ) -> None:
-        """Stage a message, a value or any object as `json`. It is seen once the staging is committed.
-
-        With `delay` or `deliver_at` it is scheduled then, and seen once it is due.
-        """
-        self._stage(topic, [outgoing_of(value, options)])
-
-    def publish_many(self, topic: str, messages: Iterable[Outgoing | Content]) -> None:
-        """Stage several messages; those for one partition together."""
-        self._stage(topic, [outgoing_of(one, {}) for one in several("messages", messages)])
 
     def _stage(self, topic: str, sent: list[Outgoing]) -> None:
         now_ns, name = time.time_ns(), name_of("topic", topic)
@@ -136,31 +117,8 @@ class Staging:
         self._next[where] = sequence + count
         self._send(command, count)
 
-    def ack(self, held: Receipts) -> None:
-        """Finish messages of a poll, or receipts, with the commit. Until it ends they belong to this staging.
-
-        StaleReceipt: the lease of one is over, and it may be in the hands of another consumer. Nothing is acked then.
-        """
-        self._answer(held, Kind.ACK)
-
-    def nack(self, held: Receipts, reason: str = "", *, delay: Duration | None = None) -> None:
-        """Have messages tried again after the commit and a backoff, or `delay`; as `ack`."""
-        ms = None if delay is None else duration_ms(delay, "delay")
-        self._answer(held, Kind.NACK, reason, ms)
-
-    def reject(self, held: Receipts, reason: str = "") -> None:
-        """Make dead letters of messages with the commit; as `ack`."""
-        self._answer(held, Kind.REJECT, reason)
-
-    def _answer(self, held: Receipts, kind: Kind, reason: str = "", ms: int | None = None) -> None:
-        self._require_open()
-        if not isinstance(held, Received | Polled | str):
-            held = [*several("messages", held)]
-        answers = lease_answers(held, kind, reason, ms)
-        self._withheld.add(held)
-        if answers:
-            command = StageNamedAnswers(self._staging, answers)
-            self._connector.execute(command, may_repeat=True)
+    def _stage_answers(self, answers: list[LeaseAnswer]) -> None:
+        self._connector.execute(StageNamedAnswers(self._staging, answers), may_repeat=True)
 
     def _require_open(self) -> None:
         if not self._staging or self._is_done:

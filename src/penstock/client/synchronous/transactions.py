@@ -2,15 +2,12 @@
 """Transactions of a client: messages for any topics and partitions, all of them or none."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self
 
-from msgspec import UNSET, UnsetType
-
-from ...api.answers import Kind
-from ...api.arguments import several, text
-from ...api.contents import Content
+from ...api.answers import LeaseAnswer
+from ...api.arguments import text
 from ...api.transaction_answers import StageAnswers
 from ...api.transactions import (
     EndTransaction,
@@ -23,11 +20,9 @@ from ...api.transactions import (
 from ...api.units import Duration, duration_ms
 from ...errors import PenstockError, Refused
 from ..commands import name_of
-from ..leased_messages import Polled, Received
-from ..poll import Receipts
-from ..publish import Outgoing, PublishOptions, outgoing_of
+from ..publish import Outgoing
 from ..stagings import staged_runs
-from ..transaction_answers import WithheldMessages, lease_answers
+from .staged_work import StagedWork
 
 if TYPE_CHECKING:
     from ..ack_batcher import OneOrMany
@@ -96,14 +91,14 @@ class TransactionalProducer:
         return end
 
 
-class Transaction:
+class Transaction(StagedWork):
     """One `with` block of a transactional producer: committed at its end, aborted if it raises."""
 
     def __init__(self, producer: TransactionalProducer) -> None:
+        super().__init__()
         self._producer = producer
         self._session: ProducerSession | None = None
         self._is_used = False
-        self._withheld = WithheldMessages()
         self.transaction_id = ""
         self.places: tuple[Placed, ...] = ()
         """Where the messages are, once it is committed: runs of topic, partition, first offset, count."""
@@ -113,43 +108,6 @@ class Transaction:
             raise Refused("a transaction is for one `with` block")
         self._session, self._is_used = self._producer.begin(), True
         return self
-
-    def publish(
-        self, topic: str, value: Content | UnsetType = UNSET, **options: Unpack[PublishOptions]
-    ) -> None:
-        """Add a message, a value or any object as `json`. It has an offset, and is seen, once the block has ended.
-
-        With `delay` or `deliver_at` it is scheduled then, and seen once it is due.
-        """
-        self._stage(topic, [outgoing_of(value, options)])
-
-    def publish_many(self, topic: str, messages: Iterable[Outgoing | Content]) -> None:
-        """Add several messages."""
-        self._stage(topic, [outgoing_of(one, {}) for one in several("messages", messages)])
-
-    def ack(self, held: Receipts) -> None:
-        """Finish messages of a poll, or receipts, with the commit. Until it ends they belong to the transaction.
-
-        StaleReceipt: the lease of one is over, and it may be in the hands of another consumer. Nothing is acked then.
-        """
-        self._answer(held, Kind.ACK)
-
-    def nack(self, held: Receipts, reason: str = "", *, delay: Duration | None = None) -> None:
-        """Have messages tried again after the commit and a backoff, or `delay`; as `ack`."""
-        ms = None if delay is None else duration_ms(delay, "delay")
-        self._answer(held, Kind.NACK, reason, ms)
-
-    def reject(self, held: Receipts, reason: str = "") -> None:
-        """Make dead letters of messages with the commit; as `ack`."""
-        self._answer(held, Kind.REJECT, reason)
-
-    def _answer(self, held: Receipts, kind: Kind, reason: str = "", ms: int | None = None) -> None:
-        if not isinstance(held, Received | Polled | str):
-            held = [*several("messages", held)]
-        session, answers = self._open(), lease_answers(held, kind, reason, ms)
-        self._withheld.add(held)
-        if answers:
-            self._producer.execute(StageAnswers(*session, answers))
 
     def commit(self, consumer: "Consumer", reached: "OneOrMany | Mapping[str, int]") -> None:
         """Finish everything up to these messages of an assigned consumer, or below these offsets, with the commit.
@@ -163,8 +121,14 @@ class Transaction:
             raise Refused("a transaction is used inside of its `with` block")
         return self._session
 
+    def _require_open(self) -> None:
+        self._open()
+
     def _stage(self, topic: str, sent: list[Outgoing]) -> None:
         self._producer.stage(self._open(), topic, sent)
+
+    def _stage_answers(self, answers: list[LeaseAnswer]) -> None:
+        self._producer.execute(StageAnswers(*self._open(), answers))
 
     def __exit__(
         self,

@@ -11,12 +11,13 @@ from .wire import Values
 
 _NEVER_COMMITTED = -1
 # A client's own text; Kafka's limit.
-_NOTE_CHARACTERS_MAX = 4096
+NOTE_CHARACTERS_MAX = 4096
 
 
-async def offset_commit(session: KafkaSession, request: Values) -> Values:
-    offsets = tuple(
-        CommittedOffset(
+def asked_offsets(request: Values) -> list[tuple[str, int, int, str]]:
+    """The topic, partition, offset and text of everything that a request commits."""
+    return [
+        (
             topic["name"],
             part["partition_index"],
             part["committed_offset"],
@@ -24,7 +25,11 @@ async def offset_commit(session: KafkaSession, request: Values) -> Values:
         )
         for topic in request["topics"]
         for part in topic["partitions"]
-    )
+    ]
+
+
+async def offset_commit(session: KafkaSession, request: Values) -> Values:
+    offsets = tuple([CommittedOffset(*one) for one in asked_offsets(request)])
     command = CommitOffsets(
         request["group_id"],
         offsets,
@@ -33,17 +38,18 @@ async def offset_commit(session: KafkaSession, request: Values) -> Values:
         instance=request["group_instance_id"] or "",
     )
     codes: list[Code]
-    if any(len(one.note) > _NOTE_CHARACTERS_MAX for one in offsets):
-        return _committed(request, [Code.OFFSET_METADATA_TOO_LARGE] * len(offsets))
+    if any(len(one.note) > NOTE_CHARACTERS_MAX for one in offsets):
+        return commit_reply(request, [Code.OFFSET_METADATA_TOO_LARGE] * len(offsets))
     try:
         refused = await session.execute(command)
         codes = [Code.NONE if one is None else code_of(one) for one in refused]
     except PenstockError as error:
         codes = [group_code_of(error)] * len(offsets)
-    return _committed(request, codes)
+    return commit_reply(request, codes)
 
 
-def _committed(request: Values, codes: list[Code]) -> Values:
+def commit_reply(request: Values, codes: list[Code]) -> Values:
+    """The reply to a request that commits offsets: a code for each, in the order of `asked_offsets`."""
     left = iter(codes)
     return {
         "topics": [

@@ -24,6 +24,7 @@ from ...errors import (
     TransactionInProgress,
 )
 from ...model import TopicPartition
+from .commits import NOTE_CHARACTERS_MAX, asked_offsets, commit_reply
 from .consumer_groups import member_name
 from .errors import Code, code_of, group_code_of
 from .session import KafkaSession
@@ -31,7 +32,6 @@ from .wire import Values
 
 # No record of a staged batch has an offset yet: added to it, no index of a record comes near one.
 STAGED_OFFSET = -(1 << 62)
-_NOTE_CHARACTERS_MAX = 4096
 _PRODUCERS_KEPT = 10_000
 # From this version of the requests on, clients know PRODUCER_FENCED.
 _KNOWS_FENCED = 2
@@ -124,16 +124,7 @@ async def _begin(session: KafkaSession, command: BeginTransaction, version: int)
 
 async def offset_commit(session: KafkaSession, request: Values) -> Values:
     """All of the offsets become the group's with the commit, or none."""
-    offsets = tuple(
-        StagedOffset(
-            topic["name"],
-            part["partition_index"],
-            part["committed_offset"],
-            part["committed_metadata"] or "",
-        )
-        for topic in request["topics"]
-        for part in topic["partitions"]
-    )
+    offsets = tuple([StagedOffset(*one) for one in asked_offsets(request)])
     generation = request["generation_id"]
     command = StageOffsets(
         request["producer_id"],
@@ -145,7 +136,7 @@ async def offset_commit(session: KafkaSession, request: Values) -> Values:
         instance=request["group_instance_id"] or "",
     )
     code = Code.NONE
-    if any(len(one.note or "") > _NOTE_CHARACTERS_MAX for one in offsets):
+    if any(len(one.note or "") > NOTE_CHARACTERS_MAX for one in offsets):
         code = Code.OFFSET_METADATA_TOO_LARGE
     else:
         try:
@@ -154,18 +145,7 @@ async def offset_commit(session: KafkaSession, request: Values) -> Values:
             code = _code_of(error, request["version"])
         except PenstockError as error:
             code = group_code_of(error)
-    return {
-        "topics": [
-            {
-                "name": topic["name"],
-                "partitions": [
-                    {"partition_index": part["partition_index"], "error_code": code}
-                    for part in topic["partitions"]
-                ],
-            }
-            for topic in request["topics"]
-        ]
-    }
+    return commit_reply(request, [code] * len(offsets))
 
 
 async def end(session: KafkaSession, request: Values) -> Values:

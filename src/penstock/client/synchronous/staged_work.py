@@ -1,0 +1,74 @@
+# Made from ../asynchronous/staged_work.py by tools/unasync.py; change that one.
+"""What is done inside of a transaction or a staging, and counts with its commit."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Unpack
+
+from msgspec import UNSET, UnsetType
+
+from ...api.answers import Kind, LeaseAnswer
+from ...api.arguments import several
+from ...api.contents import Content
+from ...api.units import Duration, duration_ms
+from ..leased_messages import Polled, Received
+from ..poll import Receipts
+from ..publish import Outgoing, PublishOptions, outgoing_of
+from ..transaction_answers import WithheldMessages, lease_answers
+
+
+class StagedWork(ABC):
+    """Messages and answers that are seen once they are committed."""
+
+    def __init__(self) -> None:
+        self._withheld = WithheldMessages()
+
+    def publish(
+        self, topic: str, value: Content | UnsetType = UNSET, **options: Unpack[PublishOptions]
+    ) -> None:
+        """Add a message, a value or any object as `json`. It has an offset, and is seen, once it is committed.
+
+        With `delay` or `deliver_at` it is scheduled then, and seen once it is due.
+        """
+        self._stage(topic, [outgoing_of(value, options)])
+
+    def publish_many(self, topic: str, messages: Iterable[Outgoing | Content]) -> None:
+        """Add several messages; those for one partition together."""
+        self._stage(topic, [outgoing_of(one, {}) for one in several("messages", messages)])
+
+    def ack(self, held: Receipts) -> None:
+        """Finish messages of a poll, or receipts, with the commit. Until then the leases stay with it.
+
+        StaleReceipt: the lease of one is over, and it may be in the hands of another consumer. Nothing is acked then.
+        """
+        self._answer(held, Kind.ACK)
+
+    def nack(self, held: Receipts, reason: str = "", *, delay: Duration | None = None) -> None:
+        """Have messages tried again after the commit and a backoff, or `delay`; as `ack`."""
+        ms = None if delay is None else duration_ms(delay, "delay")
+        self._answer(held, Kind.NACK, reason, ms)
+
+    def reject(self, held: Receipts, reason: str = "") -> None:
+        """Make dead letters of messages with the commit; as `ack`."""
+        self._answer(held, Kind.REJECT, reason)
+
+    def _answer(self, held: Receipts, kind: Kind, reason: str = "", ms: int | None = None) -> None:
+        self._require_open()
+        if not isinstance(held, Received | Polled | str):
+            held = [*several("messages", held)]
+        answers = lease_answers(held, kind, reason, ms)
+        self._withheld.add(held)
+        if answers:
+            self._stage_answers(answers)
+
+    @abstractmethod
+    def _require_open(self) -> None:
+        """Refused outside of the `with` block."""
+
+    @abstractmethod
+    def _stage(self, topic: str, sent: list[Outgoing]) -> None:
+        """Send messages to the broker."""
+
+    @abstractmethod
+    def _stage_answers(self, answers: list[LeaseAnswer]) -> None:
+        """Send answers to the broker."""
