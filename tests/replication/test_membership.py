@@ -145,6 +145,29 @@ async def test_a_leader_that_hears_of_a_later_epoch_stops(tmp_path):
     assert [one.code for one in told] == ["NOT_LEADER"]
 
 
+@pytest.mark.parametrize(
+    ("name", "cluster_id", "number", "reason"),
+    [
+        ("invoices", "c", 1, "it is of cluster 'invoices', not 'penstock'"),
+        ("penstock", "d", 1, "it has data of another cluster (d, not c)"),
+        ("penstock", "c", 2, "it has number 2, as this node has"),
+    ],
+)
+async def test_a_node_of_another_cluster_is_refused_in_one_line_however_often_it_comes(
+    tmp_path, caplog, name, cluster_id, number, reason
+):
+    node, address = await started(tmp_path, ClusterFacts("c", 258, led=True, copies=2))
+    for _ in range(3):
+        link = await dial(address, None)
+        await link.send(Introduction(name, cluster_id, number, 513, "waiting", "follow"))
+        with pytest.raises(PenstockError) as told:
+            await link.expect(Introduction)
+        link.close()
+        assert reason in str(told.value)
+    await node.stop()
+    assert len([one for one in caplog.messages if reason in one and "\n" not in one]) == 1
+
+
 class WaitingPeer:
     """Node 1, which leads nothing: it answers who it is when it may, and grants every claim."""
 
