@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import PenstockError, Refused
+from penstock.errors import PenstockError, Refused, Unreachable
 from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
 from penstock.server.standby.cluster_file import ClusterFacts, read_facts, write_facts
-from penstock.server.standby.link import Claim, Granted, Introduction, dial
+from penstock.server.standby.link import Claim, Granted, Introduction, Operation, dial
 from penstock.server.standby.membership import Membership, Role
+from penstock.server.standby.operating import operate
 
 NOWHERE = "127.0.0.1:1"
 
@@ -36,9 +37,9 @@ async def claim(address: str, epoch: int, *, led_in: int) -> object:
     """What a node that led in an epoch is answered when it asks to lead in another one."""
     link = await dial(address, None)
     try:
-        await link.send(Introduction("penstock", "c", 1, led_in, "waiting", "ask", led=True))
+        link.send(Introduction("penstock", "c", 1, led_in, "waiting", "ask", led=True))
         await link.expect(Introduction)
-        await link.send(Claim(epoch, 2))
+        link.send(Claim(epoch, 2))
         return await link.expect(Granted)
     finally:
         link.close()
@@ -101,7 +102,7 @@ async def test_a_leader_that_hears_of_a_later_epoch_stops(tmp_path):
     node.lead(514)
     node.changed.clear()
     link = await dial(address, None)
-    await link.send(Introduction("penstock", "c", 1, 769, "leading", "ask"))
+    link.send(Introduction("penstock", "c", 1, 769, "leading", "ask"))
     await link.expect(Introduction)
     # Its answer comes first.
     async with asyncio.timeout(20):
@@ -110,3 +111,33 @@ async def test_a_leader_that_hears_of_a_later_epoch_stops(tmp_path):
     await node.stop()
     assert node.role is Role.WAITING
     assert [one.code for one in told] == ["NOT_LEADER"]
+
+
+async def test_a_line_for_the_audit_log_that_comes_between_two_roles_is_not_lost(tmp_path):
+    node, address = await started(tmp_path, ClusterFacts("c", 257, is_level=True, copies=2))
+    written: list[str] = []
+    try:
+        await operate(node.settings, address, Operation("promote"))
+        node.audit_to(lambda what, _where: written.append(what))
+    finally:
+        await node.stop()
+    assert written == ["promote"]
+
+
+def test_what_is_sent_when_the_connection_has_ended_is_dropped(tmp_path):
+    """With the loop of a broker: it refuses to write to a connection that has ended."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def send_too_late() -> None:
+        node, address = await started(tmp_path, ClusterFacts("c", 257))
+        try:
+            link = await dial(address, None)
+            link.close()
+            with pytest.raises(Unreachable):
+                await link.receive()
+            link.send(Claim(513, 2))
+        finally:
+            await node.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(send_too_late())

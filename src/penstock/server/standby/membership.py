@@ -95,10 +95,13 @@ class Membership:
         self.handed_over_epoch = 0
         self.has_follower: Callable[[], bool] = lambda: False
         self.status: Callable[[], dict[str, object]] = dict
-        self.audit: Callable[[str, str], None] = lambda _what, _where: None
+        # Where lines for the audit log go; None: between two roles none is open, and lines wait for the next.
+        self._write_audit: Callable[[str, str], None] | None = None
+        self._unwritten: list[tuple[str, str]] = []
         contexts = peer_contexts(self.cluster)
         self._accepting: ssl.SSLContext | None = contexts[0] if contexts else None
         self._dialling: ssl.SSLContext | None = contexts[1] if contexts else None
+        self._is_to_look = asyncio.Event()
         self._links: set[asyncio.Task[None]] = set()
         # That with the leader, while one is followed.
         self._link: Link | None = None
@@ -112,10 +115,11 @@ class Membership:
         """Listen for the peer, and decide a very first start. Refused: this node may not begin a cluster."""
         if not self.facts.cluster_id and not self.cluster.follow:
             await self._begin_cluster()
-        self._server = await asyncio.start_server(
-            self._accept, sock=listener, ssl=self._accepting, limit=1 << 20
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Link(self._accept), sock=listener, ssl=self._accepting
         )
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        self._watching = loop.create_task(self._watch())
 
     async def _begin_cluster(self) -> None:
         """The first start without --follow: a person said that this node is the one that has the data."""
@@ -141,6 +145,18 @@ class Membership:
         assert facts.epoch >= self.facts.epoch, "a promise is never taken back"
         write_facts(self._data, facts)
         self.facts = facts
+
+    def audit_to(self, write: Callable[[str, str], None] | None) -> None:
+        """Write to this audit log from now on: each role has the file open by itself."""
+        self._write_audit = write
+        while write is not None and self._unwritten:
+            write(*self._unwritten.pop(0))
+
+    def _audit(self, what: str, where: str) -> None:
+        if self._write_audit is None:
+            self._unwritten.append((what, where))
+        else:
+            self._write_audit(what, where)
 
     def _become(self, role: Role, leader: Peer | None = None) -> None:
         self.leader = leader
@@ -198,7 +214,7 @@ class Membership:
         link = await dial(address, self._dialling)
         try:
             async with asyncio.timeout(FIRST_FRAME_S):
-                await link.send(self._introduction(purpose))
+                link.send(self._introduction(purpose))
                 told: Introduction = await link.expect(Introduction)
             self._check(told, link)
         except TimeoutError:
@@ -256,7 +272,14 @@ class Membership:
                     if str(error) != self._said:
                         self._said = str(error)
                         self._logger.warning("peer %s: %s", address, error)
-            await asyncio.sleep(_ASK_AGAIN_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ASK_AGAIN_S):
+                    await self._is_to_look.wait()
+            self._is_to_look.clear()
+
+    def look(self) -> None:
+        """Ask the peer now: this node has just become able to follow."""
+        self._is_to_look.set()
 
     async def _look(self, address: str) -> None:
         if self.role is Role.LEADING:
@@ -336,7 +359,7 @@ class Membership:
         link, _ = await self._dial(address, "ask")
         try:
             epoch = next_ballot(self.facts.epoch, self.node)
-            await link.send(Claim(epoch, self.cluster.copies))
+            link.send(Claim(epoch, self.cluster.copies))
             async with asyncio.timeout(FIRST_FRAME_S):
                 await link.expect(Granted)
         except TimeoutError:
@@ -359,22 +382,22 @@ class Membership:
 
     # The peer and operators ask.
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "the server makes one for each connection"
+    def _accept(self, link: Link) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(link))
         self._links.add(task)
-        link = Link(reader, writer)
+        task.add_done_callback(self._links.discard)
+
+    async def _serve(self, link: Link) -> None:
         try:
             await self._answer(link)
         except Unreachable:
             pass  # The other side has hung up.
         except PenstockError as error:
             self._say_refused(f"peer {link.host} refused: {error}")
-            await link.refuse(error, self.facts.epoch)
+            link.refuse(error, self.facts.epoch)
         except TimeoutError:
             self._say_refused(f"peer {link.host} refused: it does not say who it is")
         finally:
-            self._links.discard(task)
             link.close()
 
     def _say_refused(self, text: str) -> None:
@@ -388,7 +411,7 @@ class Membership:
             told: Introduction = await link.expect(Introduction)
         self._check(told, link)
         link.introduced()
-        await link.send(self._introduction(told.purpose))
+        link.send(self._introduction(told.purpose))
         if told.role == OPERATOR:
             await self._operate(link, told.node)
             return
@@ -413,7 +436,7 @@ class Membership:
                 facts, epoch=claim.epoch, led=False, copies=claim.copies, is_level=is_level
             )
         )
-        link.write(Granted(claim.epoch))
+        link.send(Granted(claim.epoch))
 
     # What a person says.
 
@@ -422,7 +445,7 @@ class Membership:
         done: dict[str, object]
         if operation.action == "promote":
             done = await self.promote(is_forced=operation.is_forced)
-            self.audit("promote", f"node {self.node}, asked with the certificate of node {node}")
+            self._audit("promote", f"node {self.node}, asked with the certificate of node {node}")
         elif operation.action == "hand-over":
             await self.require_leading()()
             done = self.report()
@@ -430,7 +453,7 @@ class Membership:
             done = self.report()
         else:
             raise BadRequest(f"there is no operation {operation.action[:40]!r}")
-        await link.send(Report(msgspec.json.encode(done)))
+        link.send(Report(msgspec.json.encode(done)))
 
     def require_leading(self) -> HandOver:
         """How this node hands over. NotLeader."""
