@@ -291,6 +291,18 @@ def make_commits(folder: Path, commits: int) -> None:
             (folder / name).write_bytes(sealed)
 
 
+# What is done beside the archive of the same topic, in messages a second. `import` reads what `export` wrote.
+BESIDE_ARCHIVE: dict[str, Callable[[Rig], float]] = {
+    "verify": lambda own: verify_rate(own, is_content_read=False),
+    "verify_content": lambda own: verify_rate(own, is_content_read=True),
+    "compact": compact_rate,
+    "restore": restore_rate,
+    "replay": lambda own: moved_rate(own, "replay"),
+    "replay_lake": replay_lake_rate,
+    "copy": lambda own: moved_rate(own, "copy"),
+    "export": export_rate,
+    "import": import_rate,
+}
 CASES = (
     Case(
         name="archive",
@@ -298,59 +310,14 @@ CASES = (
         measure=measure_archive,
         goal=on_value(">=300000"),
     ),
-    Case(
-        name="verify",
-        unit=Unit.MESSAGES_PER_S,
-        measure=beside_archive(lambda own: verify_rate(own, is_content_read=False)),
-        baseline="archive",
-    ),
-    Case(
-        name="verify_content",
-        unit=Unit.MESSAGES_PER_S,
-        measure=beside_archive(lambda own: verify_rate(own, is_content_read=True)),
-        baseline="archive",
-    ),
-    Case(
-        name="compact",
-        unit=Unit.MESSAGES_PER_S,
-        measure=beside_archive(compact_rate),
-        baseline="archive",
-    ),
-    Case(
-        name="restore",
-        unit=Unit.MESSAGES_PER_S,
-        measure=beside_archive(restore_rate),
-        baseline="archive",
-    ),
-    Case(
-        name="replay",
-        unit=Unit.MESSAGES_PER_S,
-        measure=beside_archive(lambda own: moved_rate(own, "replay")),
-        baseline="archive",
-    ),
-    Case(
-        name="replay_lake",
-        unit=Unit.MESSAGES_PER_S,
-        measure=beside_archive(replay_lake_rate),
-        baseline="archive",
-    ),
-    Case(
-        name="copy",
-        unit=Unit.MESSAGES_PER_S,
-        measure=beside_archive(lambda own: moved_rate(own, "copy")),
-        baseline="archive",
-    ),
-    Case(
-        name="export",
-        unit=Unit.MESSAGES_PER_S,
-        measure=beside_archive(export_rate),
-        baseline="archive",
-    ),
-    Case(
-        name="import",
-        unit=Unit.MESSAGES_PER_S,
-        measure=beside_archive(import_rate),
-        baseline="archive",
+    *(
+        Case(
+            name=name,
+            unit=Unit.MESSAGES_PER_S,
+            measure=beside_archive(work),
+            baseline="archive",
+        )
+        for name, work in BESIDE_ARCHIVE.items()
     ),
     Case(
         name="open",

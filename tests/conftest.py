@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 TIERS = ("check", "test", "torture")
-EXAMPLES = {"check": 25, "test": 150, "torture": 20_000}
+EXAMPLES = {"check": 25, "test": 60, "torture": 20_000}
 
 LONGEST = ("tests/spark/", "tests/sim/test_node", "test_process.py", "_crashes.py", "test_kill.py")
 

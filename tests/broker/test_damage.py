@@ -304,7 +304,7 @@ def random_topic(rng: random.Random, **settings: object) -> World:
 
 @pytest.mark.parametrize("mode", ["shared", "strict"])
 def test_with_skip_a_group_gets_exactly_what_is_outside_of_damaged_batches_once(mode, effort):
-    for seed in range(effort(check=8, test=60, torture=2000)):
+    for seed in range(effort(check=8, test=20, torture=2000)):
         rng = random.Random(f"{mode} {seed}")
         world = random_topic(rng, on_damage="skip", max_retries=-1, backoff_base_ms=0)
         finished: Counter[tuple[int, int]] = Counter()

@@ -60,7 +60,7 @@ def test_what_is_due_comes_in_the_order_of_time_whatever_changes_in_between(
     bytes_max, monkeypatch, effort
 ):
     monkeypatch.setattr(delay_prefetch, "_BYTES_MAX", bytes_max)
-    for seed in range(effort(check=1, test=20, torture=500)):
+    for seed in range(effort(check=1, test=6, torture=500)):
         rng = random.Random(seed)
         world = made(segment_size_bytes=4096, ttl_ms=3_600_000)
         due = scheduled(world, rng, size=300)

@@ -412,7 +412,7 @@ def test_a_directory_of_another_version_is_refused_by_name_and_left_alone(versio
 @pytest.mark.parametrize("model", list(Model))
 def test_no_power_cut_leaves_what_looks_like_a_loss(model, effort) -> None:
     """Whatever is durable when the power goes, the ends that meta knows are within it."""
-    for seed in range(effort(check=6, test=40, torture=400)):
+    for seed in range(effort(check=6, test=15, torture=400)):
         entropy = random.Random(seed)
         world = World()
         world.topic(partitions=2, segment_size_bytes=600, retention_bytes=1500)

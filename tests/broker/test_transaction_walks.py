@@ -139,7 +139,7 @@ def disturb(world: World, chance: random.Random) -> None:
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_input_is_once_in_the_output(shard: int, effort) -> None:
     committed = aborted = 0
-    for seed in range(shard, effort(check=6, test=20, torture=3000), SHARDS):
+    for seed in range(shard, effort(check=6, test=12, torture=3000), SHARDS):
         chance = random.Random(seed)
         world = World()
         world.topic(2, max_retries=-1, backoff_base_ms=1)

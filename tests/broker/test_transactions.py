@@ -132,6 +132,37 @@ def test_a_commit_can_be_repeated_and_a_late_one_touches_nothing(world) -> None:
     assert stored(world)[0] == [b"a", b"b"]
 
 
+def test_commits_that_were_asked_for_go_on_by_themselves_after_each_sync(world) -> None:
+    producers = [Transactional(world, name) for name in ("p", "q")]
+    for producer in producers:
+        producer.stage(producer.name.encode(), partition=0)
+        producer.stage(producer.name.encode(), partition=1)
+        assert not world.execute(EndTransaction(producer.id, producer.epoch, True)).is_complete
+    for _ in range(3):
+        assert stored(world)[2] == []
+        world.sync()
+        world.node.pump(world.now())
+    assert world.node.changes.ended == {one.id for one in producers}
+    for producer in producers:
+        end = world.execute(EndTransaction(producer.id, producer.epoch, True))
+        assert end.state == "CompleteCommit"
+        assert sum(one.message_count for one in end.places) == 2
+    assert stored(world) == [[b"p", b"q"], [b"p", b"q"], []]
+
+
+def test_a_commit_that_was_asked_for_does_not_touch_what_comes_after_an_abort(world) -> None:
+    producer = Transactional(world)
+    producer.stage(b"old", partition=0)
+    assert not world.execute(EndTransaction(producer.id, producer.epoch, True)).is_complete
+    producer.init()
+    world.settle()
+    producer.stage(b"new", partition=0)
+    world.settle()
+    assert stored(world) == [[], [], []]
+    producer.end()
+    assert stored(world) == [[b"new"], [], []]
+
+
 def test_a_new_session_fences_the_old_one_and_aborts_what_it_had_open(world) -> None:
     old = Transactional(world)
     old.stage(b"a", partition=0)

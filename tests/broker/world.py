@@ -276,9 +276,10 @@ def pull_the_plug(
     start: Tree = EMPTY,
     is_long: bool = False,
 ) -> int:
-    """Check the states that a power cut may leave: `kinds` always, every kind with more effort.
+    """Check the states that a power cut may leave: `kinds` always, with more effort samples of every damage.
 
-    Of a scenario that `is_long` every kind takes minutes: in torture only.
+    A sample loses, tears and zeroes some of what was not synced. Each damage of each write alone takes minutes: in
+    torture only, as are the samples of a scenario that `is_long`.
     """
     tier = effort(check=0, test=0 if is_long else 1, torture=2)
     counts = check_crashes(
@@ -286,8 +287,8 @@ def pull_the_plug(
         check,
         entropy=random.Random(1),
         models=tuple(Model) if tier == 2 else (Model.STRICT,),
-        kinds=tuple(CrashKind) if tier else kinds,
-        subsets=(1, 1, 20)[tier],
+        kinds=(kinds, MIXED, tuple(CrashKind))[tier],
+        subsets=(1, 3, 20)[tier],
         start=start,
     )
     return counts.distinct

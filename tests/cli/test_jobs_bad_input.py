@@ -11,6 +11,7 @@ from ..spark.pipelines.rigs import archived, publish
 
 pytestmark = pytest.mark.tier("test")
 
+FOLDERS = {"LAKE", "NEW", "TORN", "FORGED", "PACKED"}
 TABLE = [
     # A selection that is wrong.
     ("replay bad --to bad-2 --partition 7", "REFUSED", "no partition bad/7"),
@@ -25,9 +26,16 @@ TABLE = [
     ("archive restore LAKE bad --as new --as-of 99", "REFUSED", "no commit 99"),
     ("dlq history none --lake LAKE", "REFUSED", "none.dlq"),
     ("dlq redrive none --all", "REFUSED", "no topic none"),
+    ("dlq history bad --lake LAKE", "REFUSED", "bad.dlq"),
+    ("archive run none --to NEW --once", "REFUSED", "no topic none"),
+    ("archive run none-* --to NEW --once", "REFUSED", "no topic like none-*"),
+    ("archive run none --to NEW --once --dry-run", "REFUSED", "no topic none"),
+    ("archive run none --to LAKE --once", "REFUSED", "no topic none"),
+    ("import PACKED --topic a/b", "REFUSED", "not a topic name"),
     # One that is empty.
     ("replay bad --to bad-2 --until-time 1h", "REFUSED", "no message of bad is in that range"),
     ("replay bad --to bad-2 --lake LAKE --until-time 1h", "REFUSED", "no message of bad is in"),
+    ("replay empty --to bad-2", "REFUSED", "no message of empty is in that range"),
     # A target that is missing, or does not fit.
     ("replay bad --to none", "REFUSED", "no topic none"),
     ("replay bad --to none --lake LAKE", "REFUSED", "no topic none"),
@@ -35,11 +43,16 @@ TABLE = [
     ("export bad --to LAKE", "REFUSED", "is there already"),
     ("export bad --to LAKE/_penstock/lake.json/x", "REFUSED", "Not a directory"),
     ("archive restore LAKE bad --as bad-2", "REFUSED", "has 3 partitions, the lake has 2"),
+    ("import PACKED --topic bad-2", "REFUSED", "has 3 partitions, not 2"),
+    ("import PACKED", "REFUSED", "bad has messages already"),
     # A store that is missing, or not whole.
     ("replay bad --to bad-2 --lake NEW", "REFUSED", "does not exist"),
     ("archive restore NEW bad", "REFUSED", "does not exist"),
     ("archive compact NEW", "REFUSED", "does not exist"),
     ("archive vacuum NEW", "REFUSED", "does not exist"),
+    ("archive verify NEW", "REFUSED", "does not exist"),
+    ("archive show NEW", "REFUSED", "does not exist"),
+    ("dlq history bad --lake NEW", "REFUSED", "does not exist"),
     ("import LAKE", "REFUSED", "topic.json"),
     ("replay lost --to bad-2 --lake TORN", "REFUSED", "does not exist"),
     ("archive restore TORN lost --as new", "REFUSED", "does not exist"),
@@ -62,7 +75,9 @@ def test_what_cannot_be_done_is_one_line_and_nothing_is_half_done(call, url, cli
     client.create_topic("lost", partitions=1)
     publish(client, "bad", 20)
     publish(client, "lost", 20)
+    client.create_topic("empty", partitions=1)
     archived(tmp_path / "LAKE", url, "bad")
+    assert call("export", "bad", "--to", str(tmp_path / "PACKED")).code == Exit.OK
     archived(tmp_path / "TORN", url, "lost")
     shutil.copytree(tmp_path / "TORN", tmp_path / "FORGED")
     client.delete_topic("lost")
@@ -75,8 +90,7 @@ def test_what_cannot_be_done_is_one_line_and_nothing_is_half_done(call, url, cli
     topics = {name: client.topic(name).total_messages for name in client.topics()}
     for line, code, why in TABLE:
         words = [
-            str(tmp_path / one) if one.split("/")[0] in {"LAKE", "NEW", "TORN", "FORGED"} else one
-            for one in line.split()
+            str(tmp_path / one) if one.split("/")[0] in FOLDERS else one for one in line.split()
         ]
         done = call(*words)
         assert (done.code, done.out) == (Exit[code], ""), (line, done)

@@ -348,7 +348,7 @@ def garbage_in(directory: Path, chance: random.Random) -> None:
 
 def test_whatever_is_in_a_directory_there_is_an_answer(data, tmp_path, effort, capsys) -> None:
     """An exception that is none of ours would leave `run` and fail this test."""
-    for seed in range(effort(check=25, test=80, torture=3000)):
+    for seed in range(effort(check=25, test=40, torture=3000)):
         chance = random.Random(seed)
         copy = tmp_path / f"copy-{seed}"
         shutil.copytree(data, copy)

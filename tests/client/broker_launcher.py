@@ -8,9 +8,11 @@ import json
 import os
 import signal
 import sys
+import traceback
 
 from penstock.cli import main
 from penstock.server import serving
+from tests.client.servers import ENDED
 
 
 def start(words: list[str], output: str) -> int:
@@ -24,7 +26,12 @@ def start(words: list[str], output: str) -> int:
     sys.argv = ["penstock", *words]
     try:
         main()
+    except BaseException:
+        # The process ends without the interpreter's own words.
+        traceback.print_exc()
     finally:
+        sys.stderr.write(f"{ENDED}\n")
+        sys.stderr.flush()
         os._exit(1)
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 # A port below those that the system gives to servers: none of ours listens there.
 NOWHERE = "penstock://127.0.0.1:1"
+# A start syncs every log that it finds. On a busy machine that takes minutes; one that fails is seen at once.
+START_S = 300
+ENDED = "the broker has ended"
 
 
 def until(found, seconds=60):
@@ -55,7 +58,13 @@ class Server:
         output.touch()
         self._launch([*place, *words], output)
         listens = re.compile(r"listens on http://\S+ and penstock://\S+:(\d+)\b.*\n")
-        self.port = int(until(lambda: listens.search(output.read_text()))[1])
+        until(lambda: listens.search(output.read_text()) or self._has_ended(output), START_S)
+        found = listens.search(output.read_text())
+        assert found, f"it did not start: {output.read_text()}"
+        self.port = int(found[1])
+
+    def _has_ended(self, _output):
+        return self.process.poll() is not None
 
     def _launch(self, words, output):
         with output.open("wb") as stream:
@@ -86,6 +95,9 @@ class ForkedServer(Server):
 
     def kill(self):
         self._ask(None)
+
+    def _has_ended(self, output):
+        return ENDED in output.read_text()
 
     def end(self):
         super().end()

@@ -12,6 +12,7 @@ from penstock.api.wire import encode_command
 from penstock.client.ack_batcher import AnswerBuffer, messages_of
 from penstock.client.leased_messages import Delivered, LeasedPart, Polled
 from penstock.client.synchronous.ack_batcher import AckBatcher
+from penstock.client.transaction_answers import WithheldMessages
 from penstock.codec import encode_messages, verify
 from penstock.codec.leased import LeaseColumns, LeasedBatch
 from penstock.errors import AnswerTimeout, Refused, StaleReceipt
@@ -57,6 +58,32 @@ def test_an_extension_is_sent_before_the_ack_that_came_after_it():
     answers.extend_held(500, 11.0, 20.0)
     answers.extend_held(500, 0.0, 9.0)
     assert sent(answers) == []
+
+
+class Unsearched(list):
+    """Offsets that are gone through, and never searched for one: that would be quadratic in the size of a poll."""
+
+    def __contains__(self, offset):
+        raise AssertionError(f"searched for {offset}")
+
+
+def test_a_transaction_takes_a_poll_and_searches_it_for_no_message():
+    answers = AnswerBuffer()
+    polled = leased(answers, 1, 2, 3)
+    (part,) = polled.parts
+    part.offsets = Unsearched(part.offsets)
+    first, *others = polled
+    assert first.extend("30s")
+    assert not first.is_answered
+    taken = WithheldMessages()
+    taken.add(polled)
+    assert not answers.is_held(part)
+    assert not first.ack(), "it is the transaction's"
+    taken.restore()
+    assert first.ack()
+    with pytest.raises(Refused, match="a message of orders/0 was answered before"):
+        taken.add(polled)
+    assert [one.ack() for one in others] == [True, True], "nothing was taken"
 
 
 def test_what_could_not_be_sent_comes_first():

@@ -71,7 +71,7 @@ def test_breaker_opens_lets_one_try_and_closes():
     breaker = Breaker("x", failures_max=2)
     for _ in range(2):
         breaker.admit(0.0)
-        breaker.failed(0.0)
+        breaker.failed(0.0, 0.0)
     with pytest.raises(Unreachable):
         breaker.admit(0.5)
     breaker.admit(1.1)
@@ -79,6 +79,10 @@ def test_breaker_opens_lets_one_try_and_closes():
         breaker.admit(1.1)
     breaker.succeeded()
     breaker.admit(1.2)
+    # Requests of one connection that ended.
+    for _ in range(3):
+        breaker.failed(2.0, 1.9)
+    breaker.admit(2.1)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ class Churn:
 
 
 def test_workers_that_come_and_go_keep_strict_order_and_lose_nothing(tmp_path, effort):
-    count = effort(check=400, test=4000, torture=100_000)
+    count = effort(check=400, test=1500, torture=100_000)
     with penstock.Broker(tmp_path / "data", fsync="never") as broker:
         broker.create_topic("t", partitions=5, max_retries=-1)
         churn = Churn(broker, count)

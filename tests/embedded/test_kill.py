@@ -75,7 +75,7 @@ def killed_after(program, path, seconds):
 
 def test_nothing_that_put_had_returned_for_is_lost(tmp_path, effort):
     entropy, promised = random.Random(9), {}
-    for _ in range(effort(check=2, test=8, torture=300)):
+    for _ in range(effort(check=2, test=4, torture=300)):
         with killed_after(PRODUCER, tmp_path, entropy.uniform(0, 0.5)) as lines:
             promised |= {int(number): value.encode() for number, value in lines}
         with penstock.open(tmp_path) as queue:
@@ -92,7 +92,7 @@ def test_acked_is_never_seen_again_and_rejected_is_in_one_place(tmp_path, effort
         queue.put_many([b"%d" % number for number in range(4000)])
     entropy = random.Random(4)
     acked, rejected, seen = set(), set(), set()
-    for _ in range(effort(check=2, test=8, torture=200)):
+    for _ in range(effort(check=2, test=4, torture=200)):
         with killed_after(WORKER, tmp_path, entropy.uniform(0, 0.5)) as lines:
             for what, number in lines:
                 group = {"got": seen, "acked": acked, "rejected": rejected}[what]
@@ -116,7 +116,7 @@ def test_auto_ack_loses_nothing_but_may_show_the_last_ones_again(tmp_path, effor
     with penstock.open(tmp_path) as queue:
         queue.put_many([b"%d" % number for number in range(20_000)])
     entropy, seen, again = random.Random(5), set(), []
-    for _ in range(effort(check=2, test=10, torture=100)):
+    for _ in range(effort(check=2, test=4, torture=100)):
         with killed_after(READER, tmp_path, entropy.uniform(0, 0.1)) as lines:
             ids = [int(number) for (number,) in lines]
         again += [number for number in ids if number in seen]
@@ -125,5 +125,5 @@ def test_auto_ack_loses_nothing_but_may_show_the_last_ones_again(tmp_path, effor
         rest = {message.id for message in queue}
     # LeasedMessages out means taken off the queue, though the line that tells of it may not have been written.
     missing = set(range(1, 20_001)) - seen - rest
-    assert len(missing) <= effort(check=2, test=10, torture=100)
-    assert len(again) + len(rest & seen) <= FETCH_MESSAGES * effort(check=2, test=10, torture=100)
+    assert len(missing) <= effort(check=2, test=4, torture=100)
+    assert len(again) + len(rest & seen) <= FETCH_MESSAGES * effort(check=2, test=4, torture=100)

@@ -280,7 +280,7 @@ def mind_ctrl_c() -> None:
 
 
 def test_ctrl_c_leaves_a_queue_that_goes_on(tmp_path, effort):
-    for _ in range(effort(check=1, test=8, torture=200)):
+    for _ in range(effort(check=1, test=3, torture=200)):
         with penstock.open(tmp_path) as queue:
             queue.put(b"x")
         child = subprocess.Popen(
@@ -439,7 +439,7 @@ def test_trouble_of_a_waiting_consumer_is_not_the_publisher_s(tmp_path, monkeypa
 
 def test_puts_of_every_kind_from_many_threads_arrive_once_each(tmp_path, effort):
     """Plain, urgent and delayed ones at once: ids stay unique while delayed messages come in between."""
-    each = effort(check=300, test=2000, torture=20_000)
+    each = effort(check=300, test=800, torture=20_000)
     with penstock.open(tmp_path) as queue:
 
         def put_some(thread: int) -> list[int]:

@@ -144,7 +144,7 @@ def _is_probe(answer: bytes) -> bool:
 
 
 def test_hostile_frames(tmp_path: Path, effort) -> None:
-    count = effort(check=400, test=50_000, torture=2_000_000)
+    count = effort(check=400, test=25_000, torture=2_000_000)
     chance = random.Random(effort(check=1, test=2, torture=random.SystemRandom().getrandbits(32)))
     with running_broker(
         tmp_path / "data", {"PENSTOCK_BROKER__AUTO_CREATE_TOPICS": "false"}

@@ -18,7 +18,7 @@ PATIENCE_S = 240.0
 def test_kills(tmp_path: Path, effort, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_BROKER__AUTO_CREATE_TOPICS", "true")
     with restartable(tmp_path / "data") as server:
-        kill_often(server, effort(check=2, test=12, torture=200))
+        kill_often(server, effort(check=2, test=4, torture=200))
 
 
 def kill_often(server: Server, kills: int) -> None:

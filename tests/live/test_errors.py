@@ -41,7 +41,7 @@ def test_failed_disk_ends_the_process_and_nothing_is_answered_any_more(
     victims, tmp_path, calls, effort
 ):
     reached = 0
-    points = points_of(victims, tmp_path, calls, effort(check=4, test=20, torture=1000))
+    points = points_of(victims, tmp_path, calls, effort(check=4, test=8, torture=1000))
     for number, (name, count) in enumerate(points):
         job = job_in(tmp_path, f"data{number}")
         promised = write_before(tmp_path / f"data{number}", 3)
@@ -67,7 +67,7 @@ def assert_stopped_at_once(calls: list[Call]) -> None:
 
 def test_full_disk_is_refused_and_all_is_well_afterwards(victims, tmp_path, effort):
     refused = 0
-    points = points_of(victims, tmp_path, WRITES, effort(check=4, test=20, torture=1000))
+    points = points_of(victims, tmp_path, WRITES, effort(check=4, test=8, torture=1000))
     for number, (name, count) in enumerate(points):
         job = job_in(tmp_path, f"data{number}")
         promised = write_before(tmp_path / f"data{number}", 3)

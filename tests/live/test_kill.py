@@ -54,7 +54,7 @@ def test_kill_at_any_storage_call_loses_nothing(victims, tmp_path, shard, effort
     require_strace()
     before = tmp_path / "before"
     promised = write_before(before, BATCHES_BEFORE)
-    points = chosen(victims, before, tmp_path, effort(check=12, test=320, torture=5000))[
+    points = chosen(victims, before, tmp_path, effort(check=12, test=80, torture=5000))[
         shard::SHARDS
     ]
     survived = 0
@@ -85,7 +85,7 @@ def chosen(victims: Victims, before: Path, tmp_path: Path, count: int) -> list[t
 @pytest.mark.parametrize("shard", range(2))
 def test_kill_at_any_time_under_load_loses_nothing(victims, tmp_path, shard, effort, tier):
     entropy = random.Random(shard) if tier != "torture" else random.SystemRandom()
-    for number in range(effort(check=3, test=30, torture=1000)):
+    for number in range(effort(check=3, test=10, torture=1000)):
         root, threads = tmp_path / f"data{number}", entropy.choice([1, 3, 16])
         job = Job(str(root), str(tmp_path / f"reports{number}"), ENDLESS, threads, retain_every=40)
         pid = victims.prepare(job)

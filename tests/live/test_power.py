@@ -103,7 +103,7 @@ def victims() -> Iterator[Victims]:
 def test_power_cut_takes_nothing_that_was_acknowledged(victims, power, tmp_path, effort, tier):
     entropy = random.Random(1) if tier != "torture" else random.SystemRandom()
     acknowledged = 0
-    for number in range(effort(check=3, test=30, torture=500)):
+    for number in range(effort(check=3, test=10, torture=500)):
         power.make()
         threads = entropy.choice([1, 2, 8])
         reports = str(tmp_path / f"reports{number}")

@@ -133,11 +133,11 @@ MARKED = [
 
 @pytest.mark.parametrize("name", MARKED)
 def test_no_crash_breaks_a_promise(name: str, effort: Callable[..., int]) -> None:
-    states = effort(check=100, test=15_000, torture=400_000)
+    states = effort(check=100, test=3_000, torture=400_000)
     counts = enumerate_states(
         SCENARIOS[name],
         states,
         models=tuple(Model)[: effort(check=1, test=2, torture=2)],
-        subsets=effort(check=2, test=6, torture=6),
+        subsets=effort(check=2, test=3, torture=6),
     )
     assert counts.distinct >= states

@@ -300,7 +300,7 @@ def outcome_of_snapshot(tree: Tree, numbers: list[int]) -> Outcome:
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damage_has_the_outcome_that_is_documented(name: str, effort) -> None:
     variants = list(DAMAGES[name]())
-    count = min(len(variants), effort(check=6, test=100, torture=1 << 30))
+    count = min(len(variants), effort(check=6, test=40, torture=1 << 30))
     chosen = random.Random(name).sample(variants, count)
     assert {outcome_of(sample, tree) for sample, tree in chosen} == {documented()[name]}
 
@@ -345,7 +345,7 @@ def test_random_flips_and_cuts_are_found_before_anything_wrong_is_served(effort,
     chance = random.Random() if tier == "torture" else random.Random(6)
     seed = chance.getrandbits(64)
     chance.seed(seed)
-    for number in range(effort(check=25, test=200, torture=20_000)):
+    for number in range(effort(check=25, test=80, torture=20_000)):
         sample = chance.choice((closed, running))()
         tree = random_damage(sample, chance)
         is_nameless = tree.files[IDENTITY] != sample.tree.files[IDENTITY]

@@ -174,5 +174,5 @@ def test_when_the_newest_snapshot_is_damaged_the_one_before_it_is_enough() -> No
 
 @pytest.mark.tier("test")
 def test_no_crash_leaves_state_without_its_messages(effort: Callable[..., int]) -> None:
-    states = effort(check=150, test=15_000, torture=300_000)
+    states = effort(check=150, test=3_000, torture=300_000)
     assert enumerate_states(states).distinct >= states

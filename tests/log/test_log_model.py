@@ -428,7 +428,7 @@ def view(shown: dict[int, Written]) -> dict[bytes, bytes]:
 
 
 def test_a_log_does_what_a_list_would(effort):
-    examples = effort(check=25, test=120, torture=5000)
+    examples = effort(check=25, test=50, torture=5000)
     steps = effort(check=40, test=60, torture=100)
     run_state_machine_as_test(
         LogMachine, settings=settings(max_examples=examples, stateful_step_count=steps)

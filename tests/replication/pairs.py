@@ -160,6 +160,12 @@ class Node:
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    def until_ended(self, code: int) -> None:
+        """The process has ended by itself, with this exit code."""
+        self.until(lambda: not self.is_running, "ended")
+        assert self.process is not None
+        assert self.process.returncode == code, self.log.read_text()[-3000:]
+
     def promote(self, *words: str) -> None:
         done = self.command("promote", *words)
         assert done.returncode == 0, (done.stderr, self.log.read_text()[-2000:])

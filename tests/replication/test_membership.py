@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,24 +12,26 @@ from penstock.errors import PenstockError, Refused, Unreachable
 from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
 from penstock.server.standby.cluster_file import ClusterFacts, read_facts, write_facts
-from penstock.server.standby.link import Claim, Granted, Introduction, Operation, dial
+from penstock.server.standby.link import Claim, Granted, Introduction, Link, Operation, dial
 from penstock.server.standby.membership import Membership, Role
 from penstock.server.standby.operating import operate
 
 NOWHERE = "127.0.0.1:1"
 
 
-def settings_of(port: int, min_isr: int = 2) -> Settings:
-    cluster = ClusterSection(listen=f"127.0.0.1:{port}", peers=(NOWHERE,), min_isr=min_isr)
+def settings_of(port: int, min_isr: int = 2, peer: str = NOWHERE) -> Settings:
+    cluster = ClusterSection(listen=f"127.0.0.1:{port}", peers=(peer,), min_isr=min_isr)
     return Settings(broker=BrokerSection(node_id=2), cluster=cluster)
 
 
-async def started(data: Path, facts: ClusterFacts, min_isr: int = 2) -> tuple[Membership, str]:
+async def started(
+    data: Path, facts: ClusterFacts, min_isr: int = 2, peer: str = NOWHERE
+) -> tuple[Membership, str]:
     """A node that waits, with these facts, and where it listens."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     write_facts(data, facts)
-    node = Membership(settings_of(port, min_isr), data, logging.getLogger("test"))
+    node = Membership(settings_of(port, min_isr, peer), data, logging.getLogger("test"))
     await node.start(listener)
     return node, f"127.0.0.1:{port}"
 
@@ -141,3 +144,54 @@ def test_what_is_sent_when_the_connection_has_ended_is_dropped(tmp_path):
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(send_too_late())
+
+
+class WaitingPeer:
+    """Node 1, which leads nothing: it answers who it is when it may, and grants every claim."""
+
+    def __init__(self) -> None:
+        self.claims: list[Claim] = []
+        self.answering: list[asyncio.Task[None]] = []
+        self.asked = 0
+        self.may_answer = asyncio.Event()
+
+    def accept(self, link: Link) -> None:
+        self.answering.append(asyncio.get_running_loop().create_task(self.answer(link)))
+
+    async def answer(self, link: Link) -> None:
+        with suppress(Unreachable):
+            await link.expect(Introduction)
+            self.asked += 1
+            await self.may_answer.wait()
+            link.send(Introduction("penstock", "c", 1, 257, "waiting"))
+            self.claims.append(await link.expect(Claim))
+            link.send(Granted(self.claims[-1].epoch))
+        link.close()
+
+
+async def test_a_node_that_is_promoted_while_it_asks_its_peer_does_not_claim_another_epoch(
+    tmp_path,
+):
+    peer = WaitingPeer()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Link(peer.accept), "127.0.0.1", 0
+    )
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    node, _ = await started(tmp_path, ClusterFacts("c", 258, led=True, copies=2), peer=address)
+    promotion = asyncio.create_task(node.promote())
+    async with asyncio.timeout(20):
+        # By the node that looks for a leader, and by the promotion.
+        while peer.asked < 2:  # noqa: ASYNC110 - told by no event
+            await asyncio.sleep(0.001)
+        peer.may_answer.set()
+        await promotion
+        # It leads without a follower, and asks again: what it began before is over.
+        while peer.asked < 3:  # noqa: ASYNC110 - told by no event
+            await asyncio.sleep(0.001)
+    epoch = node.epoch
+    await node.stop()
+    server.close()
+    # One of the two began to lead, and the other found it done.
+    assert node.role is Role.LEADING
+    assert [one.epoch for one in peer.claims] in ([], [epoch])
+    assert epoch == 514

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from . import disks
 from .load import Load
 from .networks import Network, networked_pair, why_not
 from .pairs import Pair
@@ -116,9 +117,40 @@ def switch_over(rig: Rig) -> None:
     rig.leader.until_role("following")
 
 
+def fail_disk_of_leader(rig: Rig) -> None:
+    """One sync fails, and the next would succeed. The leader ends, and does not say what it cannot know."""
+    with disks.failing_syncs(rig.leader):
+        rig.leader.until_ended(disks.DISK_FAILED)
+    rig.other.promote()
+    rig.leader.start()
+
+
+def fail_disk_of_follower(rig: Rig) -> None:
+    with disks.failing_syncs(rig.other):
+        rig.other.until_ended(disks.DISK_FAILED)
+    rig.until_alone()
+    rig.other.start()
+
+
+def slow_disk_of_leader(rig: Rig) -> None:
+    with disks.slow_syncs(rig.leader, rig.chance.randint(10, 100)):
+        rig.load.until(2)
+
+
+def slow_disk_of_follower(rig: Rig) -> None:
+    with disks.slow_syncs(rig.other, rig.chance.randint(10, 100)):
+        rig.load.until(2)
+
+
 KILLS = [kill_leader, kill_follower]
 STOPS = [stop_leader, stop_follower]
 CUTS = [cut_both_ways, cut_one_way, cut_and_promote, lose_packets, slow_line]
+DISKS = [
+    slow_disk_of_leader,
+    fail_disk_of_follower,
+    slow_disk_of_follower,
+    fail_disk_of_leader,
+]
 EVERY = [*KILLS, *STOPS, *CUTS, kill_both, kill_leader_which_leads_on, switch_over]
 
 
@@ -145,6 +177,12 @@ def run(directory, misfortunes) -> None:
 
 def test_cuts_lost_packets_and_a_kill_under_every_kind_of_load(tmp_path):
     run(tmp_path, [cut_one_way, cut_and_promote, lose_packets, slow_line, kill_leader])
+
+
+def test_slow_and_failing_syncs_of_either_side(tmp_path, effort):
+    if reason := disks.why_not():
+        pytest.skip(reason)
+    run(tmp_path, DISKS * effort(check=1, test=1, torture=10))
 
 
 @pytest.mark.tier("torture")

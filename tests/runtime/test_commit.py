@@ -68,7 +68,7 @@ def test_no_append_returns_before_its_bytes_were_synced(build, delay_s, effort):
         end = writer.append(BATCH).next_offset // MESSAGES * HEAD.length
         return recorder.synced[path] >= end
 
-    assert all(share(32, effort(check=400, test=2000, torture=50_000), append_and_look))
+    assert all(share(32, effort(check=400, test=1000, torture=50_000), append_and_look))
 
 
 def test_rolled_segments_are_synced_before_the_answer_too(build):
@@ -410,7 +410,7 @@ def test_a_moment_that_is_over_before_the_wait_begins_is_not_waited_for_for_ever
     # As often as it gets, so that time is up at every step of a wait.
     sys.setswitchinterval(1e-6)
     try:
-        for _ in range(effort(check=500, test=4_000, torture=100_000)):
+        for _ in range(effort(check=500, test=1_500, torture=100_000)):
             due = Due()
             committer.ask(due)
             assert due.done.wait(PATIENCE_S)

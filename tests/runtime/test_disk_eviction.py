@@ -110,7 +110,7 @@ def test_a_file_evicted_while_it_is_written_is_synced_by_the_writer(disk, monkey
 
 def test_eviction_goes_on_under_threads_that_write_read_and_sync(disk, effort):
     files = [disk.create(f"file-{number}") for number in range(4 * CONFIG.open_files_max)]
-    turns = effort(check=60, test=600, torture=6000)
+    turns = effort(check=60, test=200, torture=6000)
 
     def run(work: Callable[[int], None]) -> None:
         for turn in range(turns):

@@ -116,7 +116,7 @@ def test_a_thread_syncs_for_itself_and_the_main_thread_leaves_it_to_the_committe
 
 def test_nobody_returns_before_it_is_durable_whoever_leads(build, effort):
     desk = Desk(build)
-    calls = effort(check=2_000, test=10_000, torture=500_000)
+    calls = effort(check=2_000, test=4_000, torture=500_000)
     assert sorted(share(8, calls, lambda _: desk.put())) == list(range(1, calls + 1))
     assert len(desk.runners) < calls
 
@@ -171,7 +171,7 @@ def test_one_that_finds_the_place_taken_just_before_it_is_free_is_not_forgotten(
 
 def test_mixed_waiters_and_maintenance_leave_nobody_behind(build, effort):
     desk = Desk(build)
-    calls = effort(check=400, test=2_000, torture=50_000)
+    calls = effort(check=400, test=1_000, torture=50_000)
 
     def act(number: int) -> None:
         if number % 50 == 0:

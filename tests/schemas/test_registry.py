@@ -209,7 +209,7 @@ def test_an_unknown_language_is_refused(rig: Rig) -> None:
 
 def test_any_order_of_changes_is_that_of_a_naive_registry(effort) -> None:
     """The twin is a dict of subjects, each with a dict of versions: an id, and whether it is deleted."""
-    for seed in range(effort(check=30, test=300, torture=10_000)):
+    for seed in range(effort(check=30, test=100, torture=10_000)):
         chance, rig = Random(seed), Rig()
         rig.keep(rig.registry.set_level(GLOBAL, Level.NONE))
         twin: dict[str, dict[int, tuple[int, bool]]] = {}

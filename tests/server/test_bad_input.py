@@ -356,7 +356,7 @@ def test_a_thousand_slow_connections_do_not_hinder_a_normal_one(shared_broker, e
     soft, hard = getrlimit(RLIMIT_NOFILE)
     setrlimit(RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
     try:
-        for _ in range(effort(check=100, test=1000, torture=1000)):
+        for _ in range(effort(check=100, test=300, torture=1000)):
             connection = socket.create_connection(("127.0.0.1", shared_broker.port))
             connection.sendall(b"GET /topics HTTP/1.1\r\n")
             slow.append(connection)

@@ -65,7 +65,7 @@ def test_a_storm_of_bad_requests_leaves_nothing_behind(tmp_path, effort):
         storms(broker, 4)
         calm(broker)
         before = Figures(broker)
-        for _ in range(effort(check=3, test=40, torture=200)):
+        for _ in range(effort(check=3, test=10, torture=200)):
             storms(broker, 4)
         calm(broker)
         after = Figures(broker)

@@ -43,7 +43,7 @@ def test_every_commit_is_whole_and_there_once_whatever_goes_wrong(
     for seed in range(shard, effort(check=2, test=6, torture=2000), SHARDS):
         one = world(seed)
         one.run(SECONDS)
-        committed += sum(writer.committed for writer in one.commit_writers)
+        committed += sum(writer.committed for writer in one.population.commit_writers)
     assert committed > 0
 
 

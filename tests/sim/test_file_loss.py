@@ -86,7 +86,7 @@ def test_damage_that_is_hidden_is_found(plant: Callable[[Patch], None], monkeypa
 
 def test_both_kinds_are_tried_and_some_are_lived_with(effort) -> None:
     tried, outcomes = Counter[str](), Counter[str]()
-    for seed in range(effort(check=2, test=20, torture=200)):
+    for seed in range(effort(check=2, test=8, torture=200)):
         world = World(seed)
         world.run(20)
         tried += world.file_losses.tried

@@ -52,11 +52,11 @@ def test_every_transaction_is_whole_or_absent_whatever_goes_wrong(
     shard: int, effort: Effort
 ) -> None:
     committed = aborted = 0
-    for seed in range(shard, effort(check=4, test=16, torture=2000), SHARDS):
+    for seed in range(shard, effort(check=4, test=8, torture=2000), SHARDS):
         one = world(seed)
         one.run(SECONDS)
-        committed += sum(producer.committed for producer in one.transaction_producers)
-        aborted += sum(producer.aborted for producer in one.transaction_producers)
+        committed += sum(producer.committed for producer in one.population.transaction_producers)
+        aborted += sum(producer.aborted for producer in one.population.transaction_producers)
     assert committed > aborted > 0
 
 
@@ -77,7 +77,7 @@ def test_every_input_is_acked_with_its_outputs_whatever_goes_wrong(
     shard: int, effort: Effort
 ) -> None:
     acked = 0
-    for seed in range(shard, effort(check=2, test=8, torture=2000), SHARDS):
+    for seed in range(shard, effort(check=2, test=4, torture=2000), SHARDS):
         one = consuming(seed)
         one.run(SECONDS)
         acked += sum(

@@ -56,7 +56,9 @@ class Cluster:
         master = self._run(_MASTER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         self.url = self._said(master, r"Starting Spark master at (spark://\S+)")
         for number in range(workers):
-            words = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+            # Each as if on a machine of its own: Spark never runs two attempts of a task on one.
+            host = f"127.0.0.{number + 1}"
+            words = ["--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
             self._run(_WORKER, *words, "--work-dir", str(self.folder / f"work-{number}"), self.url)
 
     def _run(self, name: str, *words: str) -> "subprocess.Popen[str]":

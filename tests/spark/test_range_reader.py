@@ -365,8 +365,13 @@ def test_over_tls_and_with_a_key(tmp_path):
         for mode in (Mode.NETWORK, Mode.FILES):
             found = read_task(replace(options, mode=mode), OffsetRange("secret", 0, 0, 2000))
             assert offsets_in(found) == list(range(2000))
-        with pytest.raises(Unauthenticated):
+        with pytest.raises(Unauthenticated, match="option apiKeyFile: is not given"):
             planned(replace(options, api_key_file=None))
+        (tmp_path / "wrong.key").write_text("no.such-key\n")
+        wrong = StreamReader(replace(options, api_key_file=str(tmp_path / "wrong.key")))
+        with pytest.raises(Unauthenticated, match=r"option apiKeyFile: .*wrong\.key"):
+            wrong.initialOffset()
+        wrong.stop()
         with pytest.raises(Unreachable, match="certificate"):
             planned(replace(options, ca_file=None, retries=0))
 

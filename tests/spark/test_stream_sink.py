@@ -1,16 +1,12 @@
-"""The sink of a stream: every row once, whatever is killed and whatever is repeated."""
+"""The sink of a stream: where it goes on, and what it refuses. Processes that die are in `test_sink_kills`."""
 
-import os
 import shutil
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
 from penstock.api.commits import DescribeCommitName
-from penstock.spark.sink import StreamWriter
-from penstock.spark.source import PenstockSource
 
 pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 
@@ -73,35 +69,12 @@ def test_a_stream_goes_on_where_it_was_and_a_new_checkpoint_publishes_again(clie
     assert values(client, topic) == Counter([*range(20), *range(20)])
 
 
-def test_a_commit_process_killed_after_the_decision_publishes_once(client, topic, load, tmp_path):
-    """Spark has not written its commit log, so the next start repeats the batch with the same ids."""
-    marker = str(tmp_path / "killed")
-
-    class KilledWriter(StreamWriter):
-        def commit(self, messages, batch_id):
-            super().commit(messages, batch_id)
-            Path(marker).touch()
-            os._exit(9)
-
-    class KilledSink(PenstockSource):
-        @classmethod
-        def name(cls):
-            return "penstock_killed"
-
-        def streamWriter(self, schema, overwrite):  # noqa: N802  # As Spark calls it.
-            return KilledWriter(super().streamWriter(schema, overwrite).asked)
-
-    load.spark.dataSource.register(KilledSink)
+def test_a_name_that_another_checkpoint_used_is_refused_with_the_way_out(client, topic, load):
     load.fill(0, 10)
-    load.failure(sink="penstock_killed", sinkId=topic)
-    assert Path(marker).exists()
-    assert values(client, topic) == Counter(range(10))
-    load.fill(10, 15)
     load.run(sinkId=topic)
-    assert values(client, topic) == Counter(range(15))
     shutil.rmtree(load.checkpoint)
     assert f"penstock commits reset {topic}" in load.failure(sinkId=topic)
-    assert values(client, topic) == Counter(range(15))
+    assert values(client, topic) == Counter(range(10))
 
 
 def test_complete_mode_is_refused(client, topic, load):

@@ -77,6 +77,37 @@ def test_the_command_works_a_queue_off_and_reports(
     assert reported.batch_ms > 0
 
 
+SIGNALLED = """
+import os
+import signal
+
+
+def signalled(rows):
+    for _ in range({signals}):
+        os.kill(os.getpid(), signal.SIGTERM)
+    return rows.select("value")
+"""
+
+
+@pytest.mark.parametrize(
+    ("signals", "code", "done"), [(1, Exit.OK, 5), (2, Exit.INTERRUPTED, 0)], ids=["once", "twice"]
+)
+def test_a_signal_ends_the_command_after_its_round_and_a_second_one_at_once(
+    spark, broker, client, topic, results, monkeypatch, tmp_path, signals, code, done
+):
+    client.publish_many(topic, [b"%d" % one for one in range(12)])
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    module = f"signalled_{signals}"
+    (tmp_path / f"{module}.py").write_text(SIGNALLED.format(signals=signals))
+    words = ["pipeline", "work", topic, "--group", "g", "--python", f"{module}:signalled"]
+    assert run(root, [*words, "--round", "5", "--to", results, "--server", broker]) == code
+    assert values(client, results).total() == done
+    # Nothing is leased any more, and what was only leased has no attempt.
+    left = client.poll(topic, "g")
+    assert [one.attempts for one in left] == [1] * (12 - done)
+
+
 def test_messages_that_fail_alone_are_nacked_and_all_others_are_done(
     spark, broker, client, topic, results
 ):

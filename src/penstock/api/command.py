@@ -27,7 +27,7 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     is_long: ClassVar[bool] = False
     # Opens, removes or syncs files itself: it runs while no sync is under way, and not in the thread of an event loop.
     is_structural: ClassVar[bool] = False
-    # Takes several syncs: a driver gives it again after each, until its reply `is_complete`.
+    # Takes several syncs: a driver gives it again, until its reply `is_complete`. The node goes on meanwhile.
     takes_steps: ClassVar[bool] = False
 
     # Its reply waits for the disk, whatever the fsync policy says and however little the client would wait for.
@@ -36,6 +36,10 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     def topics(self) -> Iterable[str]:
         """The topics that it names: a principal with prefixes has to reach each of them."""
         return ()
+
+    def end_of(self) -> int | str:
+        """What comes to its end with a command that takes steps: a producer's transaction, by its id, or a name's."""
+        return ""
 
 
 class ScopedCommand(Command[R], frozen=True, kw_only=True):

@@ -129,6 +129,9 @@ class CommitStagings(Command[NamedCommit], frozen=True):
     # No other commit of this name comes: it is forgotten after 24 hours, and can never publish these stagings again.
     is_one_off: bool = False
 
+    def end_of(self) -> int | str:
+        return self.name
+
 
 class DropStagings(Command[int], frozen=True):
     """Give stagings up before their commit; how many there were. Unknown ones are gone already."""

@@ -160,6 +160,9 @@ class EndTransaction(OfProducer, Command[TransactionEnd], frozen=True):
     takes_steps: ClassVar[bool] = True
     is_commit: bool
 
+    def end_of(self) -> int | str:
+        return self.producer_id
+
 
 class ForceAbort(Command[TransactionEnd], frozen=True):
     """Abort the open transaction of a producer, whatever its epoch: for administrators.

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap64
 
 from ..api.principals import LOCAL, Principal
-from ..errors import NotFound, OverCommitQuota, PartitionFaulty, StagingMismatch, UnknownStaging
+from ..errors import (
+    Fatal,
+    NotFound,
+    OverCommitQuota,
+    PartitionFaulty,
+    PenstockError,
+    StagingMismatch,
+    UnknownStaging,
+)
 from ..transactions.commit_records import (
     CommitNameOpened,
     CommitNameRecord,
@@ -50,6 +58,8 @@ class NamedCommits:
 
     def __init__(self, node: "Node") -> None:
         self._node = node
+        # Commits that wait for their stagings, by name; soft, as those of transactions.
+        self._committing: dict[str, tuple[int, str, dict[int, int], bool]] = {}
 
     # Where names are.
 
@@ -158,7 +168,8 @@ class NamedCommits:
         *,
         is_one_off: bool,
     ) -> bool:
-        """Decide a commit of a new sequence, if its stagings are durable; False: not yet.
+        """Decide a commit of a new sequence, if its stagings are durable; False: not yet, but after the sync that makes
+        them so.
 
         `listed` has the number of messages of each staging. UnknownStaging, StagingMismatch, CommitInProgress,
         PartitionFaulty.
@@ -176,6 +187,7 @@ class NamedCommits:
                 text, wanted = staging_text(staging.staging_id), listed[staging.staging_id]
                 raise StagingMismatch(text, f"holds {count} messages, not {wanted}")
         if not is_durable:
+            self._committing[name.name] = sequence, writer, listed, is_one_off
             return False
         self._require_distinct(chosen)
         published = tuple(one.staging_id for one in chosen)
@@ -193,6 +205,23 @@ class NamedCommits:
         )
         name.unanswered = frozenset(map(staging_text, published))
         return True
+
+    def decide_staged(self, now: Now) -> bool:
+        """Decide the commits that were asked for and whose stagings are durable by now. False: there are none."""
+        has_decided = False
+        for text, (sequence, writer, listed, is_one_off) in [*self._committing.items()]:
+            del self._committing[text]
+            try:
+                name = self.find(text)
+                if not self.home(text).machine.commit_names.is_committed(name, sequence, writer):
+                    has_decided |= self.commit(
+                        name, sequence, writer, listed, now, is_one_off=is_one_off
+                    )
+            except Fatal:
+                raise
+            except PenstockError:
+                continue  # Whoever asks for it again hears why.
+        return has_decided
 
     def _require_distinct(self, chosen: Iterable[NamedStaging]) -> None:
         """Refuse two stagings that answer the same message: attempts of one task may, and one of them is committed."""

@@ -195,8 +195,14 @@ class Node(Catalogue):
         return min(min(due, default=float("inf")), members_ns, transactions_ns, delayed_ns)
 
     def pump(self, now: Now) -> bool:
-        """Move letters one step on their way. True if there is something to sync now."""
+        """Decide commits whose stagings are durable, and move letters one step on their way.
+
+        True if there is something to sync now.
+        """
         has_moved = False
+        with suppress(NoSpace):
+            has_moved = self.transactions.decide_staged(now)
+            has_moved = self.commits.decide_staged(now) or has_moved
         for source in self.partitions():
             if source.machine.outbox.pending:
                 # Without room they stay where they are, and go when there is some again.

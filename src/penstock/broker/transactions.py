@@ -53,6 +53,9 @@ class Transactions:
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._forget_at_ns = 0
+        # Producers whose commit waits for its stagings, with the number of the transaction. Soft: what a crash takes of
+        # it was not answered, and the producer asks again.
+        self._committing: dict[int, int] = {}
 
     # Where coordinators are.
 
@@ -151,15 +154,49 @@ class Transactions:
         return producer
 
     def end(self, producer_id: int, epoch: int, now: Now, *, is_commit: bool) -> Producer:
-        """Decide the open transaction of a producer, if its stagings are durable; or find that it is decided.
+        """Decide the open transaction of a producer, or find that it is decided. A commit waits for its stagings: the
+        sync that makes them durable is followed by the decision.
 
         The producer's state says how far it is. TransactionEnded, ProducerFenced, PartitionFaulty.
         """
         home = self.home(producer_id)
         producer = home.machine.coordinator.ending(producer_id, epoch, is_commit=is_commit)
-        if producer.is_open and (not is_commit or self._is_staged(producer)):
-            self.decide(home, producer, now, is_commit=is_commit)
+        if producer.is_open:
+            if is_commit and not self._is_staged(producer):
+                self._committing[producer_id] = producer.number
+            else:
+                self.decide(home, producer, now, is_commit=is_commit)
         return producer
+
+    def decide_staged(self, now: Now) -> bool:
+        """Decide the commits that were asked for and whose stagings are durable by now, in one batch of records.
+
+        False: there are none. NoSpace: they are decided later.
+        """
+        records: dict[Partition, list[CoordinatorRecord]] = {}
+        letters: dict[Partition, int] = {}
+        over: list[int] = []
+        for producer_id, number in self._committing.items():
+            try:
+                home = self.home(producer_id)
+                producer = home.machine.coordinator.find(producer_id)
+                is_awaited = producer.is_open and producer.number == number
+                if is_awaited and not self._is_staged(producer):
+                    continue
+            except (NotFound, PartitionFaulty):
+                over.append(producer_id)  # Whoever asks for it again hears why.
+                continue
+            over.append(producer_id)
+            if is_awaited:
+                ahead = letters.get(home, 0)
+                found = self._decision(home, producer, now, is_commit=True, letters_ahead=ahead)
+                letters[home] = ahead + len(producer.participants)
+                records.setdefault(home, []).extend(found)
+        for home, some in records.items():
+            home.record(some, now)
+        for producer_id in over:
+            del self._committing[producer_id]
+        return bool(records)
 
     def decide(
         self, home: Partition, producer: Producer, now: Now, *, is_commit: bool, reason: str = ""
@@ -168,15 +205,25 @@ class Transactions:
         home.record(self._decision(home, producer, now, is_commit=is_commit, reason=reason), now)
 
     def _decision(
-        self, home: Partition, producer: Producer, now: Now, *, is_commit: bool, reason: str
+        self,
+        home: Partition,
+        producer: Producer,
+        now: Now,
+        *,
+        is_commit: bool,
+        reason: str = "",
+        letters_ahead: int = 0,
     ) -> tuple[TransactionDecided, *tuple[TransactionConcluded, ...]]:
-        """What is to be recorded about an open transaction: how it ends, and its end if no partition takes part."""
+        """What is to be recorded about an open transaction: how it ends, and its end if no partition takes part.
+
+        `letters_ahead`: so many are recorded in front of it, in the same batch.
+        """
         counts = tuple(self._counts(producer)) if is_commit else (0,) * len(producer.participants)
         decided = home.machine.coordinator.decided(
             producer,
             counts,
             is_commit=is_commit,
-            first_sequence=home.machine.outbox.next_sequence,
+            first_sequence=home.machine.outbox.next_sequence + letters_ahead,
             reason=reason,
             at_ns=now.wall_ns,
         )

@@ -59,7 +59,8 @@ class LeasedPart:
         return len(self.offsets)
 
     def is_unanswered(self, offset: int) -> bool:
-        return offset in (self.offsets if self.unanswered is None else self.unanswered)
+        """Whether a message of this part has no answer. `offset` is one of the part's."""
+        return self.unanswered is None or offset in self.unanswered
 
     def unanswered_offsets(self) -> list[int]:
         return self.offsets if self.unanswered is None else sorted(self.unanswered)

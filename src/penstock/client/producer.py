@@ -1,12 +1,12 @@
 """The state of a producer: its settings, the batches of every partition, what a failure means. No I/O."""
 
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from secrets import randbits
 from threading import Lock
-from typing import Any, NamedTuple, Self, TypedDict
+from typing import Any, Self, TypedDict
 
 from ..api.arguments import choice, instance, number, plain_function, text, whole_number
 from ..api.contents import LIMITS, HeadersIn, pairs_of
@@ -17,6 +17,7 @@ from ..codec.schema_id import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from ..errors import OutOfSequence, PenstockError, Refused, Unreachable
 from .commands import acks_of, name_of
 from .failures import wait_asked_s
+from .partition_queue import Numbering, PartitionQueue, Request
 from .producer_batch import Batch, CheckedMessage, partition_of
 from .publish import BatchStored
 from .retry import RetryPolicy, chance, may_repeat
@@ -25,7 +26,6 @@ from .value_appender import BatchLimits
 
 _COMPRESSIONS = {one.name.lower(): one for one in Compression}
 _SCHEMA_ID_PLACES = {"content": False, "header": True}
-_SEQUENCE_MASK = (1 << 31) - 1
 _LINGER_S_MIN = 0.0001
 # The next `send` takes an answer that came; the background takes it if none comes for so many lingers.
 _DUE_LINGERS = 4
@@ -119,57 +119,6 @@ class ProducerSettings:
         return max(self.linger_ms / 1000, _LINGER_S_MIN)
 
 
-@dataclass(slots=True)
-class Numbering:
-    """The numbers of a producer's messages for one partition. The server stores a number that comes twice once."""
-
-    producer_id: int
-    epoch: int = 0
-    next_sequence: int = 0
-
-    def marks(self) -> Marks:
-        return Marks(
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            first_sequence=self.next_sequence,
-        )
-
-    def stored(self, count: int) -> None:
-        self.next_sequence = (self.next_sequence + count) & _SEQUENCE_MASK
-
-    def start_again(self) -> None:
-        """Begin a new epoch, after a batch that may have been stored: the server refuses requests of the old one."""
-        self.epoch += 1
-        self.next_sequence = 0
-
-
-class Request(NamedTuple):
-    """A batch and the command that stores it. A retry keeps the command, and with it the numbers of the messages."""
-
-    batch: Batch
-    command: PublishBatch
-
-
-class PartitionQueue:
-    """The batches of one partition. They are stored in order, so one request is under way at a time."""
-
-    def __init__(self, number: int, numbering: Numbering | None, lock: Any) -> None:
-        self.number, self.numbering = number, numbering
-        self.open_batch: Batch | None = None
-        self.sealed: deque[Batch] = deque()
-        # Held by the task or thread that sends and collects.
-        self.lock = lock
-        # A request that was sent, and where its reply will be.
-        self.in_flight: tuple[Request, Any] | None = None
-        self.sent_at_s = 0.0
-        # A request that failed, and when to send it again.
-        self.retry: tuple[Request, float] | None = None
-
-    @property
-    def is_idle(self) -> bool:
-        return not (self.open_batch or self.sealed or self.in_flight or self.retry)
-
-
 class BatchQueues:
     """The queues of all partitions. Safe to share between threads; no method waits for the server.
 
@@ -205,6 +154,7 @@ class BatchQueues:
         self._first_error: PenstockError | None = None
         # Batches that are sealed and not settled, the oldest first.
         self._unsettled: dict[Batch, None] = {}
+        self._orders = count()
 
     def configure(self, settings: ProducerSettings, retry: RetryPolicy) -> None:
         """Take other settings, before the first batch."""
@@ -311,28 +261,31 @@ class BatchQueues:
 
     def is_answer_due(self, queue: PartitionQueue) -> bool:
         """Whether the background should collect the answer, because no `send` will do it soon."""
-        if queue.in_flight is None:
+        if not queue.in_flight:
             return False
-        (batch, _), _ = queue.in_flight
-        if not queue.open_batch or self._flushing or batch.tries > 1:
+        request, sent = queue.in_flight[0]
+        if queue.retry or not queue.open_batch or self._flushing or request.batch.tries > 1:
             return True
-        return time.monotonic() - queue.sent_at_s > _DUE_LINGERS * self.settings.linger_s
+        sent_at_s: float = sent.pending.sent_at_s
+        return time.monotonic() - sent_at_s > _DUE_LINGERS * self.settings.linger_s
 
     def next_request(self, queue: PartitionQueue) -> Request | None:
         """The request of the oldest sealed batch; None, and the batch has failed, if it cannot be encoded."""
         batch = queue.sealed.popleft()
         try:
-            return self._request(queue, batch)
+            return self._request(queue, batch, next(self._orders))
         except PenstockError as error:
-            self.settle(queue, batch, None, error)
+            self.settle(batch, None, error)
             return None
 
-    def _request(self, queue: PartitionQueue, batch: Batch) -> Request:
+    def _request(self, queue: PartitionQueue, batch: Batch, order: int) -> Request:
         numbering = queue.numbering
         marks = Marks() if numbering is None else numbering.marks()
         encoded = encode(batch.columns(), compression=self._compression, marks=marks)
+        if numbering is not None:
+            numbering.use(batch.count)
         pieces: Any = encoded.pieces()  # As good as one buffer, for what is only sent.
-        return Request(batch, PublishBatch(self.topic, batch.partition, pieces))
+        return Request(order, batch, PublishBatch(self.topic, batch.partition, pieces), marks)
 
     def interrupt(self, queue: PartitionQueue, request: Request, server: str) -> None:
         """The task that waited for a request was cancelled: the background goes on with the batch."""
@@ -340,44 +293,60 @@ class BatchQueues:
         if queue.numbering is None:
             # Without numbers a second request might store it twice.
             error = Unreachable(server, "it was interrupted", is_sent=True)
-            self.settle(queue, request.batch, None, error)
+            self.settle(request.batch, None, error)
             return
-        queue.retry = (request, time.monotonic())
+        queue.put_back(request, time.monotonic())
         self.wake.set()
 
     def fail(self, queue: PartitionQueue, request: Request, error: PenstockError) -> None:
         """A try failed: the batch is sent again after a pause, or has failed."""
-        now_s, batch, numbering = time.monotonic(), request.batch, queue.numbering
-        is_forgotten = isinstance(error, OutOfSequence)
-        batch.is_doubtful |= isinstance(error, Unreachable) and error.is_sent
-        if is_forgotten:
-            # The server does not know this producer. If it stored the batch before, a new number would store it twice.
-            may_retry = not batch.is_doubtful and batch.tries <= 1
-        else:
-            is_late = now_s - batch.created_s > self.delivery_timeout_s
-            may_retry = not is_late and may_repeat(error, is_repeatable=numbering is not None)
-        if not may_retry:
-            if numbering is not None and batch.is_doubtful:
-                numbering.start_again()
-            self.settle(queue, batch, None, error)
+        if isinstance(error, OutOfSequence) and queue.numbering is not None:
+            self._refused_number(queue, queue.numbering, request, error)
             return
-        if is_forgotten and numbering is not None:
-            numbering.start_again()
-            request = self._request(queue, batch)
+        now_s, batch, numbering = time.monotonic(), request.batch, queue.numbering
+        batch.is_doubtful |= isinstance(error, Unreachable) and error.is_sent
+        is_late = now_s - batch.created_s > self.delivery_timeout_s
+        if is_late or not may_repeat(error, is_repeatable=numbering is not None):
+            self._give_up(queue, request, error)
+            return
         pause_s = self._retry.pause_s(batch.tries, chance())
-        queue.retry = (request, now_s + max(pause_s, wait_asked_s(error)))
+        queue.put_back(request, now_s + max(pause_s, wait_asked_s(error)))
         self.wake.set()
 
-    def settle(
-        self,
-        queue: PartitionQueue,
-        batch: Batch,
-        stored: BatchStored | None,
-        error: PenstockError | None,
+    def _refused_number(
+        self, queue: PartitionQueue, numbering: Numbering, request: Request, error: OutOfSequence
     ) -> None:
+        """The server expected another number.
+
+        It is right if a batch ahead of this one failed; this one follows when that one is stored. Otherwise the one
+        ahead never comes, or the server does not know this producer any more: the batch gets new numbers. If an
+        earlier try may have stored it, those would store it twice.
+        """
+        batch, now_s = request.batch, time.monotonic()
+        # It could not succeed, so it does not count.
+        batch.tries -= 1
+        if queue.retry and queue.retry[0].order < request.order:
+            queue.put_back(request, now_s)
+            return
+        if batch.is_doubtful or batch.tries or batch.is_renumbered:
+            self._give_up(queue, request, error)
+            return
+        batch.is_renumbered = True
+        if request.marks.producer_epoch == numbering.epoch:
+            numbering.start_again()
+        queue.put_back(self._request(queue, batch, request.order), now_s)
+        self.wake.set()
+
+    def _give_up(self, queue: PartitionQueue, request: Request, error: PenstockError) -> None:
+        if queue.numbering is not None:
+            if request.batch.is_doubtful:
+                queue.numbering.start_again()
+            else:
+                queue.numbering.give_back(request.marks, request.batch.count)
+        self.settle(request.batch, None, error)
+
+    def settle(self, batch: Batch, stored: BatchStored | None, error: PenstockError | None) -> None:
         """A batch is stored, or has failed."""
-        if stored is not None and queue.numbering is not None:
-            queue.numbering.stored(batch.count)
         batch.stored, batch.error = stored, error
         with self._guard:
             del self._unsettled[batch]

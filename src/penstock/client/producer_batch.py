@@ -89,6 +89,8 @@ class Batch:
         self.tries = 0
         # Whether the server may have stored it although its answer did not come.
         self.is_doubtful = False
+        # Whether the server refused its numbers, and it got others.
+        self.is_renumbered = False
         self.stored: BatchStored | None = None
         self.error: PenstockError | None = None
         self.settled = settled

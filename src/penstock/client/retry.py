@@ -87,6 +87,7 @@ class Breaker:
     pause_s_max: float = 30.0
     failures: int = 0
     _open_until_s: float = 0.0
+    _failed_at_s: float = 0.0
 
     def admit(self, now_s: float) -> None:
         """Unreachable while it is open. The first request after the pause passes, and the next pause begins."""
@@ -105,7 +106,11 @@ class Breaker:
     def succeeded(self) -> None:
         self.failures = 0
 
-    def failed(self, now_s: float) -> None:
+    def failed(self, now_s: float, sent_at_s: float) -> None:
+        """A request failed. Those that were under way when a connection ended failed together, and count once."""
+        if sent_at_s < self._failed_at_s:
+            return
+        self._failed_at_s = now_s
         self.failures += 1
         if self.failures >= self.failures_max:
             self._open_until_s = now_s + self._pause_s()

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import get_ident
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from ..broker.partition.start import visible_end
 from ..config import FsyncPolicy
 from ..errors import Damaged, PenstockError, Unavailable
 from .group_polls import FOR_EVER
-from .threads import STEPS_MAX, Stepwise, ThreadDriver
+from .threads import ThreadDriver
 from .tickets import Ticket
 from .waiting_polls import PollWaiter, Waiter
 
@@ -182,16 +182,15 @@ class AsyncDriver:
             return await self.in_thread(lambda: self.driver.execute(command, principal))
         if command.is_query:
             return self.driver.execute(command, principal)
-        writers = int(is_synced or command.takes_steps or command.is_durable)
+        if command.takes_steps:
+            done, wake = self._signal()
+            steps = self.driver.begin_steps(command, principal, wake)
+            await done
+            return self.driver.finish_steps(steps)
+        writers = int(is_synced or command.is_durable)
         reply, ticket = self.driver.start(command, principal, writers=writers)
         if ticket is not None:
             await self.settled(ticket)
-        for _ in range(STEPS_MAX if command.takes_steps else 0):
-            if cast("Stepwise", reply).is_complete:
-                break
-            reply, ticket = self.driver.start(command, principal, writers=writers)
-            if ticket is not None and not cast("Stepwise", reply).is_complete:
-                await self.settled(ticket)
         return reply
 
     def start(self, command: Command[R], principal: Principal = LOCAL) -> R:

@@ -83,6 +83,11 @@ class SyncPoint(Generic[P]):
         self._main = main_thread().ident
         committer.add(self)
 
+    @property
+    def covered(self) -> Ticket:
+        """What the plan is for that the target is being told of."""
+        return self._covered[-1]
+
     def check(self) -> None:
         """Raise if nothing may be written any more."""
         self._committer.check()

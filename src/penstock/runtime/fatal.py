@@ -2,9 +2,11 @@
 
 import os
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Thread
 
-from ..errors import PenstockError
+from ..errors import Fatal, PenstockError
 
 EXIT_CODE = (
     70  # EX_SOFTWARE of sysexits.h: a supervisor can tell it from a crash and from a refusal.
@@ -22,6 +24,15 @@ def exit_process(error: BaseException) -> None:
     finally:
         # Not sys.exit: that runs handlers and waits for threads, and one of them may hang on the failed disk.
         os._exit(EXIT_CODE)
+
+
+@contextmanager
+def fatal_ends_process() -> Iterator[None]:
+    """For the broker's own writes, which no committer guards: a failed disk ends the process."""
+    try:
+        yield
+    except Fatal as error:
+        exit_process(error)
 
 
 def _say(error: BaseException) -> None:

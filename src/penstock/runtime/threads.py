@@ -11,7 +11,7 @@ the node again from its files, which hold everything that was written, whole.
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ from .group_polls import WaitingGroupPolls
 from .member_polls import WaitingMemberPolls
 from .memory import keep_freed_memory
 from .node_plan import NodePlan
+from .steps import STEPS_MAX, Steps, WaitingSteps, is_complete
 from .ticker import Ticker
 from .tickets import Ticket
 from .world import SteppedClock, World
@@ -48,15 +49,6 @@ _S_NS = 1_000_000_000
 _RETRY_NS = _S_NS
 # Where a test lets a year pass, topics are swept so many times more seldom, unless they say themselves how often.
 _STEPPED_SWEEP_TIMES = 12
-# A dead letter arrives after two syncs, a decision after three; more than this many means that something keeps it.
-STEPS_MAX = 8
-
-
-class Stepwise(Protocol):
-    """The reply to a command that takes several syncs."""
-
-    @property
-    def is_complete(self) -> bool: ...
 
 
 class ThreadDriver:
@@ -82,6 +74,7 @@ class ThreadDriver:
         self._note_waiting: Note = partial(self._point.changed, is_to_wait=True)
         self.polls, self.members = WaitingGroupPolls(self), WaitingMemberPolls(self)
         self._is_torn = self._is_sync_asked = False
+        self._steps = WaitingSteps()
         self._sweep_at_ns = self.node.sweeps.next_ns
         # Called after each command that may have changed something, with the lock held.
         self.after_change: Callable[[], None] | None = None
@@ -158,12 +151,35 @@ class ThreadDriver:
         reply = self.start(command, principal)[0]
         self.sync()
         for _ in range(STEPS_MAX):
-            if cast("Stepwise", reply).is_complete:
+            if is_complete(reply):
                 break
             reply = self.start(command, principal)[0]
-            if not cast("Stepwise", reply).is_complete:
+            if not is_complete(reply):
                 self.sync()
         return reply
+
+    def begin_steps(
+        self, command: Command[R], principal: Principal, on_done: Callable[[], None]
+    ) -> Steps[R]:
+        """Carry out a command that takes several syncs, without waiting. `on_done` is called once, by any thread: then
+        `finish_steps` has the reply."""
+        self.admit()
+        steps = Steps(command, principal, on_done)
+        steps.reply, ticket = self._run(
+            command, principal, lambda: self._steps.add(steps, self._point.draw())
+        )
+        if is_complete(steps.reply):
+            self._steps.discard(steps)
+            assert ticket is not None, "it was drawn"
+            steps.end(ticket)
+        return steps
+
+    def finish_steps(self, steps: Steps[R]) -> R:
+        """The reply, which is complete unless something keeps a partition from doing its part; or raises."""
+        steps.ticket.check()
+        if is_complete(steps.reply):
+            return steps.reply
+        return self._run(steps.command, steps.principal, None)[0]
 
     def begin(self, command: Command[R], principal: Principal = LOCAL) -> tuple[R, Ticket | None]:
         """Carry out a command. With a ticket, its effect is as durable as the policy says after the caller's `sync`."""
@@ -435,10 +451,19 @@ class ThreadDriver:
         except PenstockError as error:
             # What was synced is synced, and a letter that cannot go now stays in its outbox.
             self.logger.warning("dead letters wait: %s", error)
+        self._go_on_with_steps()
         if faults and self.after_change is not None:
             self.after_change()
         if failed := (*faults, *plan.owed):
             raise failed[0].error()
+
+    def _go_on_with_steps(self) -> None:
+        ended, self.node.changes.ended = self.node.changes.ended, set()
+        if self._steps:
+            self._steps.synced(ended, self._point.covered)
+        if self._steps:
+            # Also if nothing moves: after so many syncs the callers hear how far it is.
+            self._steps.watch(self._point.draw_for(len(self._steps)))
 
     def sync(self) -> None:
         """Return once everything done so far is durable."""

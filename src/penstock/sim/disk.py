@@ -111,8 +111,11 @@ class SimDisk:
         self.check()
         if directory:
             _checked(directory)
+        # Most paths are elsewhere: one comparison leaves them out.
+        below = directory + "/" if directory else ""
         names = (*self._inodes, *self._directories)
-        return sorted(path.rpartition("/")[2] for path in names if parent_of(path) == directory)
+        inside = [path[len(below) :] for path in names if path.startswith(below)]
+        return sorted(name for name in inside if "/" not in name)
 
     def make_directories(self, directory: str, *, is_synced: bool = True) -> None:
         self.begin(Call.MAKE_DIRECTORIES, directory)

@@ -18,7 +18,7 @@ from ..api.health import RecoveryEvent
 from ..broker.meta import read_meta
 from ..broker.node import Node
 from ..broker.partition import Now, Partition
-from ..codec import batches_in, decode_messages
+from ..codec import decode_columns
 from ..errors import Damaged, Refused
 from ..log import Log
 from ..log.layout import LOG
@@ -38,6 +38,9 @@ _TREES_KEPT = 4
 # The share of starts after a proper close that go on with a lost file.
 _OUTAGE_SHARE = 0.3
 _PARTITION = re.compile(r"topics/[^/]+/[^/]+/partition-\d+")
+Values = dict[int, bytes | None]
+"""The values of messages by offset."""
+
 Promised = Mapping[TopicPartition, tuple[int, int, int]]
 """How many messages, how much state and how many delayed messages a client was told to be durable."""
 
@@ -70,6 +73,14 @@ class PartitionOutage(NamedTuple):
         return Tree(files, tree.directories | directories)
 
 
+class Usual:
+    """A node on the disk as it is, and the values of its messages, which are read once."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.values = {name_of(one): _values(one.messages) for one in node.partitions()}
+
+
 class FileLossTrials:
     """Tries losses at the starts of one world. Has its own entropy, so that the world goes on as without them."""
 
@@ -88,8 +99,9 @@ class FileLossTrials:
         """Try `count` losses of each kind on a disk that a node is about to start on."""
         self._promised = promised
         disk = SimDisk(tree)
-        usual = _started(disk, now)
-        if isinstance(usual, Node):
+        started = _started(disk, now)
+        if isinstance(started, Node):
+            usual = Usual(started)
             # Any start finishes an interrupted sweep.
             leftovers = tree.files.keys() - disk.tree().files.keys()
             for _ in range(count):
@@ -100,7 +112,7 @@ class FileLossTrials:
                     self._try(put_back(tree, before, self._entropy), usual, now, leftovers)
         self._earlier.append(tree)
 
-    def _try(self, loss: Loss | None, usual: Node, now: Now, leftovers: Set[str]) -> None:
+    def _try(self, loss: Loss | None, usual: "Usual", now: Now, leftovers: Set[str]) -> None:
         if loss is None:
             return
         self.tried[loss.kind] += 1
@@ -132,7 +144,7 @@ class FileLossTrials:
         usual, found = _started(SimDisk(tree), now), _started(SimDisk(loss.tree), now)
         if not isinstance(usual, Node) or not isinstance(found, Node):
             return None
-        if _outcome(loss, usual, found, self._promised) != "faulty":
+        if _outcome(loss, Usual(usual), found, self._promised) != "faulty":
             return None
         self.tried[loss.kind] += 1
         self.outcomes[f"{loss.kind}: lived with"] += 1
@@ -198,7 +210,7 @@ def _started(disk: SimDisk, now: Now) -> Node | Damaged | Refused:
         return error
 
 
-def _outcome(loss: Loss, usual: Node, found: Node | Damaged | Refused, promised: Promised) -> str:
+def _outcome(loss: Loss, usual: Usual, found: Node | Damaged | Refused, promised: Promised) -> str:
     """Returns how the node met the loss: refused, faulty, told, harmless. Violation: it did not notice.
 
     An end that no client was told of may be lost as in a crash; one that meta has not recorded cannot be missed.
@@ -206,16 +218,24 @@ def _outcome(loss: Loss, usual: Node, found: Node | Damaged | Refused, promised:
     if not isinstance(found, Node):
         _require_named(loss, str(found))
         return "refused"
-    told = [one for one in found.recovery if one not in usual.recovery]
+    told = [one for one in found.recovery if one not in usual.node.recovery]
     served = {name_of(one): one for one in found.partitions()}
     outcome = "harmless"
-    for partition in usual.partitions():
+    for partition in usual.node.partitions():
         name = name_of(partition)
         directory = partition.messages.directory.rpartition("/")[0]
         now = served.pop(name, None)
-        difference = "it is not served" if now is None else _difference(partition, now)
+        difference = "it is not served"
         if now is not None:
-            _require_no_contradiction(loss, partition, now)
+            # A put-back part may show messages again that retention has removed.
+            before, after = (
+                usual.values[name],
+                _values(now.messages, partition.messages.start_offset),
+            )
+            difference = _difference(partition, now)
+            if not difference and before != after:
+                difference = "messages cannot be read"
+            _require_no_contradiction(loss, partition, now, before, after)
         if not difference:
             continue
         if _is_told(told, loss, directory):
@@ -227,7 +247,7 @@ def _outcome(loss: Loss, usual: Node, found: Node | Damaged | Refused, promised:
         else:
             story = f"{loss.kind}, {loss.path}: {directory}: {difference}, and no event says so"
             raise Violation(Checker.DAMAGE_TOLD, story)
-    if found.keys.by_id != usual.keys.by_id and not told:
+    if found.keys.by_id != usual.node.keys.by_id and not told:
         raise Violation(Checker.DAMAGE_TOLD, f"{loss.kind}, {loss.path}: other keys, and no event")
     if served:
         story = f"{loss.kind}, {loss.path}: {sorted(served)} came out of nothing"
@@ -299,27 +319,24 @@ def _is_told(told: list[RecoveryEvent], loss: Loss, directory: str) -> bool:
 
 
 def _difference(partition: Partition, now: Partition) -> str:
-    """Returns what of a partition differs, or an empty text."""
+    """Returns what of the state of a partition differs, or an empty text."""
     before, after = state_of(partition), state_of(now)
     start, was_at = now.messages.start_offset, partition.messages.start_offset
     if start < was_at:
         # Retention had removed what an older part shows again, and will once more: nothing is missing.
         after["ends"] = (was_at, now.messages.end_offset, now.journal.log.end_offset)
     changed = [name for name in before | after if before.get(name) != after.get(name)]
-    if changed:
-        name = changed[0]
-        return f"{name} {after.get(name)} instead of {before.get(name)}"
-    if _values(partition.messages) != _values(now.messages, was_at):
-        return "messages cannot be read"
-    return ""
+    if not changed:
+        return ""
+    name = changed[0]
+    return f"{name} {after.get(name)} instead of {before.get(name)}"
 
 
-def _require_no_contradiction(loss: Loss, partition: Partition, now: Partition) -> None:
+def _require_no_contradiction(
+    loss: Loss, partition: Partition, now: Partition, before: Values, after: Values
+) -> None:
     """Violation: the node serves a message or a group that was not there, or a higher floor."""
     name = f"{loss.kind}, {loss.path}: {partition.topic}/{partition.number}"
-    # A put-back part may show messages again that retention has removed.
-    start = partition.messages.start_offset
-    before, after = _values(partition.messages), _values(now.messages, start)
     for offset, value in after.items():
         if before.get(offset) != value:
             story = f"{name}: offset {offset} is {value!r} instead of {before.get(offset)!r}"
@@ -333,7 +350,7 @@ def _require_no_contradiction(loss: Loss, partition: Partition, now: Partition) 
             raise Violation(Checker.DAMAGE_TOLD, story)
 
 
-def _values(log: Log, start: int = 0) -> dict[int, bytes | None]:
+def _values(log: Log, start: int = 0) -> Values:
     """Returns the values of all messages from `start` on that can be read, by offset."""
     return {offset: value for offset, value in _read(log) if offset >= start}
 
@@ -349,7 +366,9 @@ def _read(log: Log) -> Iterator[tuple[int, bytes | None]]:
                 return
             offset = following
             continue
-        for head, batch in batches_in(run.data, seed=log.seed):
-            for number, message in enumerate(decode_messages(batch, head), head.base_offset):
-                yield number, message.value
+        position = 0
+        for head in run.heads:
+            columns = decode_columns(run.data[position : position + head.length], head)
+            yield from zip(columns.offsets, columns.values, strict=True)
+            position += head.length
         offset = run.next_offset

@@ -4,7 +4,8 @@ Source and sink each have a table of options; both refuse an unknown or a wrong 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ..client import Client, ClientSettings, RetryPolicy
-from ..errors import Refused
+from ..errors import Refused, Unauthenticated
 from ..model import check_name
 
 DEFAULT_URL = "penstock://127.0.0.1:9092"
@@ -49,7 +50,22 @@ class BrokerOptions:
     ca_file: str | None = None
     retries: int = 9
 
-    def connect(self) -> Client:
+    @contextmanager
+    def connect(self) -> Iterator[Client]:
+        """Returns a client, closed at the end of the block. Refused: the file with the key cannot be read."""
+        with self.naming_key(), self.client() as client:
+            yield client
+
+    @contextmanager
+    def naming_key(self) -> Iterator[None]:
+        """An error of the block over a key names the option: the broker knows none, and speaks of headers."""
+        try:
+            yield
+        except Unauthenticated as error:
+            named = self.api_key_file or "is not given"
+            raise Unauthenticated(f"{error} (option apiKeyFile: {named})") from error
+
+    def client(self) -> Client:
         """Returns a client, which the caller closes. Refused: the file with the key cannot be read."""
         policy = RetryPolicy(
             retries=self.retries, backoff_ms=_BACKOFF_MS, backoff_ms_max=self.pause_ms_max

@@ -67,20 +67,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def client(self) -> Client:
         if self._client is None:
-            self._client = self.asked.connect()
+            self._client = self.asked.client()
         return self._client
 
     def _found(self) -> TopicEndsByName:
         if self._ends is None:
             self._ends = BrokerEnds(self.client, self.asked)
-        return self._ends.query()
+        with self.asked.naming_key():
+            return self._ends.query()
 
     # Where to begin
 
     def initialOffset(self) -> Json:
         """Returns where the stream begins. Spark asks more than once, also after a crash; the answer stays."""
         if self._first is None:
-            self._first = self._begin()
+            with self.asked.naming_key():
+                self._first = self._begin()
         return self._first.to_json()
 
     def _begin(self) -> StreamOffset:

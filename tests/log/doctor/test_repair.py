@@ -356,7 +356,7 @@ def test_a_compacted_log_is_checked_and_repaired_like_any_other() -> None:
 
 
 def test_any_mixture_of_damages_is_repaired(effort) -> None:
-    for seed in range(effort(check=40, test=300, torture=20_000)):
+    for seed in range(effort(check=40, test=100, torture=20_000)):
         chance = random.Random(seed)
         sample = chance.choice((closed, running))()
         tree = random_files(sample, chance)

@@ -308,7 +308,7 @@ DANGEROUS = frozenset({b"DeleteTopic", b"CreateTopic", b"AddPartitions", b"Creat
 
 def test_hostile_frames_get_an_error_or_the_end_of_their_connection(tmp_path, effort, tier):
     """Whatever comes: the broker answers others, stays small, and stores nothing that was not whole."""
-    count = effort(check=1000, test=50_000, torture=2_000_000)
+    count = effort(check=1000, test=25_000, torture=2_000_000)
     hostile = Hostile(len(tier), DANGEROUS)
     random = hostile.random
     with served(tmp_path / "data", "--log-level", "error") as broker:

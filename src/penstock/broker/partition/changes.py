@@ -54,12 +54,14 @@ class Done(msgspec.Struct, Generic[R], frozen=True):
 class Changes:
     """What was recorded since the last `done`: for which groups of partitions, and for which members. Of a node."""
 
-    __slots__ = ("due_ns", "members", "touched")
+    __slots__ = ("due_ns", "ended", "members", "touched")
 
     def __init__(self) -> None:
         # Groups of a partition in which something was recorded or has become ready; 0 for messages appended.
         self.touched: set[tuple[Partition, int]] = set()
         self.members: set[tuple[str, str]] = set()
+        # Producers, by id, and names of commits: what was decided about them is applied everywhere, durably.
+        self.ended: set[int | str] = set()
         # When something of the members that were concerned is due.
         self.due_ns = NEVER_NS
 

@@ -40,6 +40,7 @@ _BATCH_BYTES = 1 << 20
 
 def step(source: Partition, resolve: Resolve, now: Now) -> bool:
     """Send letters whose intent is durable, and let go of those that have arrived durably. True: something moved."""
+    resolve = _remembering(resolve)
     records: list[PartitionRecord] = [*_arrived(source, resolve)]
     due = list(islice(_due(source), _LETTERS_A_STEP))
     has_moved = False
@@ -58,10 +59,13 @@ def step(source: Partition, resolve: Resolve, now: Now) -> bool:
         has_moved = True
     done = {one.sequence for one in records if isinstance(one, Forwarded)}
     find = partial(_found, resolve)
-    records.extend(conclusions(source.machine.coordinator, done, find))
-    records.extend(named_conclusions(source.machine.commit_names, done, find))
-    source.record(records, now)
-    return has_moved or bool(records)
+    machine, ended = source.machine, source.changes.ended
+    concluded = [*conclusions(machine.coordinator, done, find)]
+    named = [*named_conclusions(machine.commit_names, done, find)]
+    source.record((*records, *concluded, *named), now)
+    ended.update(one.producer_id for one in concluded)
+    ended.update(machine.commit_names.by_id[one.name_id].name for one in named)
+    return has_moved or bool(records)  # What is concluded has a letter that was done.
 
 
 def _due(source: Partition) -> Iterator[Letter]:
@@ -82,6 +86,21 @@ def _by_destination(
     for letter in letters:
         found.setdefault(_destination(letter, resolve), []).append(letter)
     return found
+
+
+def _remembering(resolve: Resolve) -> Resolve:
+    """Looks for the partition of many decisions once."""
+    known: dict[tuple[int, int], Partition | None] = {}
+
+    def find(letter: Letter) -> Partition | None:
+        if not isinstance(letter, DECISIONS):
+            return resolve(letter)
+        place = letter.topic_id, letter.partition
+        if place not in known:
+            known[place] = resolve(letter)
+        return known[place]
+
+    return find
 
 
 def _destination(letter: Letter, resolve: Resolve) -> Partition | PartitionFaulty | None:

@@ -52,8 +52,9 @@ from .records import Forwarded, GroupClosed, GroupOpened, PartitionRecord, Redri
 
 # About a block, as most are.
 _READ_BYTES = 8 * 1024
-# Indexes of segments that were asked for lately; one takes some hundred KiB at most.
-_INDEXES_KEPT = 8
+# Blocks of the indexes that were asked for lately: three MiB or so. Look-ups go through all segments in turn, so a
+# number of indexes would keep none of a log that has more small segments than that.
+_BLOCKS_KEPT = 32 * 1024
 # A look-up builds at most one index that is missing, which takes half a second, and says what it left out.
 _BUILDS_A_LOOKUP = 1
 
@@ -192,11 +193,15 @@ class History:
         if self._active is not None and base == self._active.base_offset:
             self._fold(self._active)
             return self._active
-        index = self._sealed.pop(base, None) or self._saved(base, self._log.end_of(number))
-        index = index or SegmentIndex(base)
+        if base in self._sealed:
+            self._sealed.move_to_end(base)
+            return self._sealed[base]
+        index = self._saved(base, self._log.end_of(number)) or SegmentIndex(base)
         self._sealed[base] = index
-        if len(self._sealed) > _INDEXES_KEPT:
-            self._sealed.popitem(last=False)
+        kept = sum(len(one.blocks) for one in self._sealed.values())
+        while kept > _BLOCKS_KEPT and len(self._sealed) > 1:
+            _, oldest = self._sealed.popitem(last=False)
+            kept -= len(oldest.blocks)
         return index
 
     def _build(self, index: SegmentIndex, end: int) -> None:

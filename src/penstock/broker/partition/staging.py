@@ -40,23 +40,30 @@ def apply_decisions(
     Many transactions end in one batch of records. Whatever goes wrong with one, those before it have ended.
     """
     ended: list[PartitionRecord] = []
+    where, last = source.identity.as_source, 0
+
+    def record() -> None:
+        # A letter counts as arrived when one behind it has.
+        if ended:
+            destination.record((Arrived(0, where, last), *ended), now)
+            ended.clear()
+
     try:
         for letter in letters:
             staged = _carried_out(destination, letter, now)
             key = TransactionKey(letter.producer_id, letter.number)
-            arrived = Arrived(0, source.identity.as_source, letter.sequence)
             if staged.groups:
-                # What its answers come to rests on all that was recorded before. And a letter counts as arrived when
-                # one behind it has, so the others go first.
-                destination.record(ended, now)
-                ended = []
+                # What its answers come to rests on all that was recorded before.
+                record()
+                arrived = Arrived(0, where, letter.sequence)
                 _end(destination, key, now, arrived, is_commit=letter.is_commit)
             else:
-                ended += (arrived, _ended(staged, key, is_commit=letter.is_commit))
+                ended.append(_ended(staged, key, is_commit=letter.is_commit))
+                last = letter.sequence
     except (Damaged, NoSpace, DelaysUnsynced):
-        destination.record(ended, now)
+        record()
         raise
-    destination.record(ended, now)
+    record()
 
 
 def _carried_out(destination: Partition, letter: Decision, now: Now) -> Staged:
@@ -67,10 +74,10 @@ def _carried_out(destination: Partition, letter: Decision, now: Now) -> Staged:
     key = TransactionKey(letter.producer_id, letter.number)
     staged = destination.machine.stagings.open.get(key, _NOTHING)
     if letter.is_commit:
-        if staged.message_count != letter.message_count:
+        if (found := staged.message_count) != letter.message_count:
             reason = (
                 f"transaction {letter.number} of producer {letter.producer_id} is committed with "
-                f"{letter.message_count} messages, and {staged.message_count} are there"
+                f"{letter.message_count} messages, and {found} are there"
             )
             raise DamagedFile(destination.staging.directory, reason)
         for staging in staged.unpublished():

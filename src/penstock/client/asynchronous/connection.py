@@ -34,11 +34,15 @@ class Pending:
         self._future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self.sent_at_s = time.monotonic()
 
+    @property
+    def is_settled(self) -> bool:
+        return self._future.done()
+
     async def is_answered(self, within_s: float) -> bool:
         """Whether the reply, or the end of the connection, comes within so long."""
-        if not self._future.done():
+        if not self.is_settled:
             await asyncio.wait({self._future}, timeout=within_s)
-        return self._future.done()
+        return self.is_settled
 
     async def body(self, timeout_s: float) -> memoryview:
         """The body of the reply. AnswerTimeout if it takes too long, Unreachable if the connection ends before."""

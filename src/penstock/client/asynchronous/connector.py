@@ -123,7 +123,7 @@ class AsyncConnector:
                 raise TooLarge("a request in bytes", found=size, limit=limit)
             return Sent(call, await connection.post(COMMAND, body))
         except Unreachable:
-            self.breaker.failed(time.monotonic())
+            self.breaker.failed(now_s := time.monotonic(), now_s)
             raise
 
     def _admit(self) -> None:
@@ -182,7 +182,7 @@ class AsyncConnector:
         try:
             body = await sent.pending.body(timeout_s)
         except Unreachable:
-            self.breaker.failed(time.monotonic())
+            self.breaker.failed(time.monotonic(), sent.pending.sent_at_s)
             raise
         if self.breaker.failures:
             self.breaker.succeeded()
@@ -202,7 +202,7 @@ class AsyncConnector:
         try:
             return (await self._connection(False)).server
         except Unreachable:
-            self.breaker.failed(time.monotonic())
+            self.breaker.failed(now_s := time.monotonic(), now_s)
             raise
 
     async def close(self) -> None:

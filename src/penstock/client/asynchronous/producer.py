@@ -13,13 +13,8 @@ from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_s
 from ...errors import PenstockError, Refused
 from ..commands import acks_of
-from ..producer import (
-    BatchQueues,
-    PartitionQueue,
-    ProducerOptions,
-    ProducerSettings,
-    Request,
-)
+from ..partition_queue import PartitionQueue, Request
+from ..producer import BatchQueues, ProducerOptions, ProducerSettings
 from ..producer_batch import Batch, checked_message, extra_of
 from ..publish import Published, batch_stored_of
 from .connector import AsyncConnector, Call
@@ -182,7 +177,7 @@ class AsyncProducer:
                 await self._queues.has_space.wait(_SPACE_CHECK_S)
 
     async def _send_sealed(self, queue: PartitionQueue, within_s: float | None = None) -> None:
-        """Send the sealed batches. The answer to the last one is collected later, while the next batch is filled.
+        """Send the sealed batches. The answers to the last ones are collected later, while the next batch is filled.
 
         With `within_s` an answer that takes longer is left to the background, with the batches behind it, and so long
         this waits for the background to send: two threads that send take far longer than one after the other.
@@ -191,25 +186,25 @@ class AsyncProducer:
             return
         try:
             while queue.sealed and not queue.retry:
-                if not await self._collect_within(queue, within_s):
-                    return
-                if not queue.retry:
-                    request = self._queues.next_request(queue)
-                    if request is not None:
-                        await self._send(queue, request)
+                if queue.in_flight and (not queue.may_send or queue.is_answered):
+                    if not await self._collect_within(queue, within_s):
+                        return
+                elif (request := self._queues.next_request(queue)) is not None:
+                    await self._send(queue, request)
         finally:
             queue.lock.release()
 
     async def _collect_within(self, queue: PartitionQueue, within_s: float | None) -> bool:
-        """Collect the answer if there is one to come; False if it takes longer. One over the timeout is an error."""
-        if queue.in_flight is None:
-            return True
-        request, sent = queue.in_flight
+        """Collect the oldest answer; False if it takes longer. One over the timeout is an error."""
+        request, sent = queue.in_flight[0]
         is_late = within_s is not None and not await sent.pending.is_answered(within_s)
-        if is_late and time.monotonic() - queue.sent_at_s < self._connector.settings.timeout_s:
+        if (
+            is_late
+            and time.monotonic() - sent.pending.sent_at_s < self._connector.settings.timeout_s
+        ):
             self._queues.wake.set()
             return False
-        queue.in_flight = None
+        queue.in_flight.popleft()
         try:
             reply = await self._connector.end(sent)
         except PenstockError as error:
@@ -218,8 +213,7 @@ class AsyncProducer:
             self._queues.interrupt(queue, request, self._connector.name)
             raise
         else:
-            stored = batch_stored_of(reply.value, reply.guarantee)
-            self._queues.settle(queue, request.batch, stored, None)
+            self._queues.settle(request.batch, batch_stored_of(reply.value, reply.guarantee), None)
         return True
 
     async def _send(self, queue: PartitionQueue, request: Request) -> None:
@@ -232,8 +226,7 @@ class AsyncProducer:
         except BaseException:
             self._queues.interrupt(queue, request, self._connector.name)
             raise
-        queue.sent_at_s = time.monotonic()
-        queue.in_flight = (request, sent)
+        queue.in_flight.append((request, sent))
 
     async def _run_background(self) -> None:
         """Seal batches that have waited long enough, collect answers that no `send` collects, send failed ones again.
@@ -252,14 +245,15 @@ class AsyncProducer:
                     await self._finish(queue, _left_s(until_s))
 
     async def _finish(self, queue: PartitionQueue, within_s: float | None = None) -> None:
-        """Send a failed request again if it is time, and collect the answer."""
+        """Collect the answers, and send failed requests again whose time has come."""
         if not await acquire_within(queue.lock, 0):
             return
         try:
-            if queue.retry is not None and queue.retry[1] <= time.monotonic():
-                (request, _), queue.retry = queue.retry, None
-                await self._send(queue, request)
-            await self._collect_within(queue, within_s)
+            while queue.in_flight or queue.may_send_again:
+                if not queue.in_flight:
+                    await self._send(queue, queue.retry.pop(0))
+                elif not await self._collect_within(queue, within_s):
+                    return
         finally:
             queue.lock.release()
 

@@ -124,7 +124,7 @@ class Connector:
                 raise TooLarge("a request in bytes", found=size, limit=limit)
             return Sent(call, connection.post(COMMAND, body))
         except Unreachable:
-            self.breaker.failed(time.monotonic())
+            self.breaker.failed(now_s := time.monotonic(), now_s)
             raise
 
     def _admit(self) -> None:
@@ -183,7 +183,7 @@ class Connector:
         try:
             body = sent.pending.body(timeout_s)
         except Unreachable:
-            self.breaker.failed(time.monotonic())
+            self.breaker.failed(time.monotonic(), sent.pending.sent_at_s)
             raise
         if self.breaker.failures:
             self.breaker.succeeded()
@@ -203,7 +203,7 @@ class Connector:
         try:
             return (self._connection(False)).server
         except Unreachable:
-            self.breaker.failed(time.monotonic())
+            self.breaker.failed(now_s := time.monotonic(), now_s)
             raise
 
     def close(self) -> None:

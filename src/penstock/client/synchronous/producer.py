@@ -14,13 +14,8 @@ from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_s
 from ...errors import PenstockError, Refused
 from ..commands import acks_of
-from ..producer import (
-    BatchQueues,
-    PartitionQueue,
-    ProducerOptions,
-    ProducerSettings,
-    Request,
-)
+from ..partition_queue import PartitionQueue, Request
+from ..producer import BatchQueues, ProducerOptions, ProducerSettings
 from ..producer_batch import Batch, checked_message, extra_of
 from ..publish import Published, batch_stored_of
 from .connector import Call, Connector
@@ -183,7 +178,7 @@ class Producer:
                 self._queues.has_space.wait(_SPACE_CHECK_S)
 
     def _send_sealed(self, queue: PartitionQueue, within_s: float | None = None) -> None:
-        """Send the sealed batches. The answer to the last one is collected later, while the next batch is filled.
+        """Send the sealed batches. The answers to the last ones are collected later, while the next batch is filled.
 
         With `within_s` an answer that takes longer is left to the background, with the batches behind it, and so long
         this waits for the background to send: two threads that send take far longer than one after the other.
@@ -192,25 +187,25 @@ class Producer:
             return
         try:
             while queue.sealed and not queue.retry:
-                if not self._collect_within(queue, within_s):
-                    return
-                if not queue.retry:
-                    request = self._queues.next_request(queue)
-                    if request is not None:
-                        self._send(queue, request)
+                if queue.in_flight and (not queue.may_send or queue.is_answered):
+                    if not self._collect_within(queue, within_s):
+                        return
+                elif (request := self._queues.next_request(queue)) is not None:
+                    self._send(queue, request)
         finally:
             queue.lock.release()
 
     def _collect_within(self, queue: PartitionQueue, within_s: float | None) -> bool:
-        """Collect the answer if there is one to come; False if it takes longer. One over the timeout is an error."""
-        if queue.in_flight is None:
-            return True
-        request, sent = queue.in_flight
+        """Collect the oldest answer; False if it takes longer. One over the timeout is an error."""
+        request, sent = queue.in_flight[0]
         is_late = within_s is not None and not sent.pending.is_answered(within_s)
-        if is_late and time.monotonic() - queue.sent_at_s < self._connector.settings.timeout_s:
+        if (
+            is_late
+            and time.monotonic() - sent.pending.sent_at_s < self._connector.settings.timeout_s
+        ):
             self._queues.wake.set()
             return False
-        queue.in_flight = None
+        queue.in_flight.popleft()
         try:
             reply = self._connector.end(sent)
         except PenstockError as error:
@@ -219,8 +214,7 @@ class Producer:
             self._queues.interrupt(queue, request, self._connector.name)
             raise
         else:
-            stored = batch_stored_of(reply.value, reply.guarantee)
-            self._queues.settle(queue, request.batch, stored, None)
+            self._queues.settle(request.batch, batch_stored_of(reply.value, reply.guarantee), None)
         return True
 
     def _send(self, queue: PartitionQueue, request: Request) -> None:
@@ -233,8 +227,7 @@ class Producer:
         except BaseException:
             self._queues.interrupt(queue, request, self._connector.name)
             raise
-        queue.sent_at_s = time.monotonic()
-        queue.in_flight = (request, sent)
+        queue.in_flight.append((request, sent))
 
     def _run_background(self) -> None:
         """Seal batches that have waited long enough, collect answers that no `send` collects, send failed ones again.
@@ -253,14 +246,15 @@ class Producer:
                     self._finish(queue, _left_s(until_s))
 
     def _finish(self, queue: PartitionQueue, within_s: float | None = None) -> None:
-        """Send a failed request again if it is time, and collect the answer."""
+        """Collect the answers, and send failed requests again whose time has come."""
         if not acquire_within(queue.lock, 0):
             return
         try:
-            if queue.retry is not None and queue.retry[1] <= time.monotonic():
-                (request, _), queue.retry = queue.retry, None
-                self._send(queue, request)
-            self._collect_within(queue, within_s)
+            while queue.in_flight or queue.may_send_again:
+                if not queue.in_flight:
+                    self._send(queue, queue.retry.pop(0))
+                elif not self._collect_within(queue, within_s):
+                    return
         finally:
             queue.lock.release()
 

@@ -41,7 +41,6 @@ from ...errors import (
     Unauthenticated,
 )
 from ...runtime.asynchronous import ParkedPoll
-from ...runtime.threads import STEPS_MAX
 from ...runtime.tickets import Ticket
 from ..audit_notes import audited, is_audited
 from ..leased_parts import fitting_count, leased_parts
@@ -154,7 +153,7 @@ class Commands:
 
     def _usual_way_of(self, kind: type[Command[Any]]) -> Way:
         if kind.takes_steps and not is_audited(kind):
-            return partial(self._step, left=STEPS_MAX)
+            return self._in_steps
         if kind.is_long or kind.is_structural or is_audited(kind):
             return self._in_thread
         return self._query if kind.is_query else self._change
@@ -197,34 +196,22 @@ class Commands:
             send = partial(self._reply_synced, connection, correlation, command, reply)
             self._when_synced(connection, ticket, send)
 
-    def _step(
-        self,
-        connection: "Connection",
-        correlation: int,
-        asked: CommandRequest,
-        by: Principal,
-        left: int,
+    def _in_steps(
+        self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
     ) -> None:
-        """A step of a command that takes several syncs; its reply leaves when it is complete."""
-        reply, ticket = self._driver.driver.start(asked.command, by, writers=1)
-        is_last = reply.is_complete or not left
-        # Even a first step that is the last one has recorded something.
-        if ticket is None or (is_last and left < STEPS_MAX):
-            self._reply(connection, correlation, asked.command, reply)
-            return
+        """A command that takes several syncs; its reply leaves when it is complete."""
+        command, driver = asked.command, self._driver.driver
 
-        def go_on(synced: Ticket) -> None:
+        def finish() -> None:
             connection.end_request()
             try:
-                synced.check()
-                if is_last:
-                    self._reply(connection, correlation, asked.command, reply)
-                else:
-                    self._step(connection, correlation, asked, by, left - 1)
+                reply = driver.finish_steps(steps)
+                self._reply(connection, correlation, command, reply)
             except PenstockError as error:
-                self._fail(connection, correlation, asked.command, error)
+                self._fail(connection, correlation, command, error)
 
-        self._when_synced(connection, ticket, go_on)
+        steps = driver.begin_steps(command, by, partial(self._driver.call_soon, finish))
+        connection.begin_request()
 
     def _when_synced(
         self, connection: "Connection", ticket: Ticket, send: Callable[[Ticket], None]

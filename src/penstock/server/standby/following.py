@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from random import SystemRandom
 from typing import TypeVar
@@ -18,6 +19,7 @@ from ...observability.prometheus import render
 from ...replication.frames import Frame, HandOver, Hello, Level, Parted, Refusal, encode_frame
 from ...replication.replica import Replica
 from ...runtime import RealDisk
+from ...runtime.fatal import fatal_ends_process
 from .link import Link, PeerFrame, PeerRefused
 from .membership import Membership
 from .promotion import Peer
@@ -49,7 +51,9 @@ class Following:
         self._aside_told = 0
 
     async def _in_storage(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._storage, work)
+        """What the storage thread returns. A failed disk ends the process, as it does for a node that leads."""
+        with fatal_ends_process():
+            return await asyncio.get_running_loop().run_in_executor(self._storage, work)
 
     async def run(self, link: Link, peer: Peer) -> None:
         """Copy a leader until the connection ends, or it hands over. Raises why it cannot be copied."""
@@ -60,7 +64,7 @@ class Following:
         self._received = SimpleQueue()
         self._link, self._announced, self._durable = link, -1, -1
         loop, silence_s = asyncio.get_running_loop(), self._membership.cluster.replica_lag_ms / 1000
-        storing = loop.run_in_executor(self._storage, self._store, replica, loop)
+        storing = loop.create_task(self._in_storage(partial(self._store, replica, loop)))
         receiving = loop.create_task(link.deliver(self._receive, silence_s))
         try:
             await asyncio.wait((storing, receiving), return_when=asyncio.FIRST_COMPLETED)

@@ -3,10 +3,11 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from threading import Lock
 
-from ...errors import LeaderUnknown, PenstockError, Unavailable
+from ...errors import LeaderUnknown, NoSpace, PenstockError, Unavailable
 from ...ports import Disk
 from ...replication.frames import Durable, Hello
 from ...replication.leader import Leader
@@ -14,6 +15,7 @@ from ...replication.replica_file import read_record, write_record
 from ...replication.stream import Stream, StreamState
 from ...runtime.asynchronous import AsyncDriver
 from ...runtime.commit_gate import CommitGate
+from ...runtime.fatal import fatal_ends_process
 from ..audit import AuditLog
 from ..settings import Settings
 from .link import Introduction, Link, PeerFrame
@@ -22,7 +24,7 @@ from .membership import Membership, Role
 _TAKE_BYTES = 1 << 20
 # As often a follower hears that its leader is there, and the leader that a follower is.
 HEARTBEAT_S = 0.25
-_BEATS_A_NOTE = 4
+_NOTE_S = 1.0
 # So long a commit waits for the next batches to be told with. A follower that is promoted shows what it was told.
 _TELL_S = 0.002
 _HAND_OVER_S = 20.0
@@ -54,7 +56,7 @@ class Leading:
             self.leader, cluster.copies, cluster.ack_timeout_ms, time.monotonic_ns
         )
         self.follower: Follower | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._noting = Lock()
         self._is_flush_due = False
 
@@ -67,7 +69,7 @@ class Leading:
         membership.audit_to(partial(audit.write, "operator"))
         membership.on_stepped_down = self._stepped_down
         self.leader.on_event = self._flush_soon
-        self._beating = driver.loop.create_task(self._beat())
+        self._tasks = [driver.loop.create_task(one) for one in (self._beat(), self._note())]
         # Where this node is enough, all that it has is committed from here on.
         driver.confirmed()
         if membership.role is not Role.LEADING:
@@ -80,8 +82,8 @@ class Leading:
         membership.serve_follower = membership.hand_over = None
         membership.audit_to(None)
         membership.has_follower = lambda: False
-        if self._beating is not None:
-            self._beating.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self.follower is not None:
             self.follower.link.close()
         self.gate.fail("this node leads no longer")
@@ -89,8 +91,8 @@ class Leading:
 
     def _note_committed(self) -> None:
         """Write down how far everything is committed: that is shown to readers after a restart, and never cut."""
-        # The last note, when the reign ends, may meet one of `_beat` that is under way in another thread.
-        with self._noting:
+        # The last note, when the reign ends, may meet one of `_note` that is under way in another thread.
+        with self._noting, fatal_ends_process(), suppress(NoSpace):
             with self._driver.driver.lock:
                 ends = self.leader.known_ends()
             record = read_record(self._disk)
@@ -114,13 +116,9 @@ class Leading:
 
     async def _beat(self) -> None:
         """A follower hears of its leader, and replies that wait too long are given up."""
-        beats = 0
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self.gate.expire()
-            beats += 1
-            if beats % _BEATS_A_NOTE == 0:
-                await self._driver.in_thread(self._note_committed)
             if self.follower is not None:
                 self._send_beat(self.follower)
 
@@ -144,6 +142,12 @@ class Leading:
         if follower.stream.committed_told < committed:
             self._send_beat(follower)
         self._tell_committed_soon(follower)
+
+    async def _note(self) -> None:
+        """Not a part of `_beat`: a follower hears of a leader whose disk is slow, too."""
+        while True:
+            await asyncio.sleep(_NOTE_S)
+            await self._driver.in_thread(self._note_committed)
 
     def status(self) -> dict[str, object]:
         """Lag of the standby, in appends, bytes and seconds; `in_sync` counts this machine."""

@@ -37,6 +37,7 @@ from ...errors import (
 )
 from ...replication.ballots import next_ballot
 from ...replication.frames import LEVEL, Hello
+from ...runtime.fatal import fatal_ends_process
 from ..settings import Settings
 from .cluster_file import ClusterFacts, new_cluster_id, read_facts, write_facts
 from .link import (
@@ -103,6 +104,8 @@ class Membership:
         self._dialling: ssl.SSLContext | None = contexts[1] if contexts else None
         self._is_to_look = asyncio.Event()
         self._links: set[asyncio.Task[None]] = set()
+        # Held by what begins to lead while it asks the peer: a promotion and a claim never do so at the same time.
+        self._deciding = asyncio.Lock()
         # That with the leader, while one is followed.
         self._link: Link | None = None
         self._said = self._said_refused = ""
@@ -143,7 +146,8 @@ class Membership:
 
     def _write(self, facts: ClusterFacts) -> None:
         assert facts.epoch >= self.facts.epoch, "a promise is never taken back"
-        write_facts(self._data, facts)
+        with fatal_ends_process():
+            write_facts(self._data, facts)
         self.facts = facts
 
     def audit_to(self, write: Callable[[str, str], None] | None) -> None:
@@ -290,8 +294,11 @@ class Membership:
         peer = await self._ask(address)
         if peer.role == Role.LEADING.value and peer.epoch >= self.facts.epoch:
             await self._follow(address)
-        elif self.facts.led and peer.role != Role.LEADING.value and peer.epoch <= self.facts.epoch:
-            await self._claim(address)
+        elif peer.role != Role.LEADING.value and peer.epoch <= self.facts.epoch:
+            async with self._deciding:
+                # A person may have promoted this node while the peer was asked.
+                if self.role is Role.WAITING and self.facts.led:
+                    await self._claim(address)
 
     def _heard(self, peer: Peer) -> None:
         """Step down if another node leads in a later epoch, or has promised to follow one."""
@@ -323,7 +330,7 @@ class Membership:
             return
         link, peer = await self._dial(address, "follow")
         try:
-            if peer.role != Role.LEADING.value or peer.epoch < self.facts.epoch:
+            if peer.role != Role.LEADING.value or peer.epoch < self.facts.epoch or self._leads:
                 return
             self._promise(peer)
             self._link = link
@@ -493,7 +500,9 @@ class Membership:
                 return self.report()
             except Unreachable:
                 await self._give_up_leader()
-        await self._take_over(is_forced=is_forced)
+        async with self._deciding:
+            if not self._leads:
+                await self._take_over(is_forced=is_forced)
         return self.report()
 
     async def _give_up_leader(self) -> None:
@@ -516,11 +525,13 @@ class Membership:
                     await self.changed.wait()
 
     async def _take_over(self, *, is_forced: bool) -> None:
-        highest = max(self.facts.epoch, self.written_epoch)
         peers: list[Peer] = []
         for address in self.cluster.addresses:
             with suppress(Unreachable):
                 peers.append(await self._ask(address))
+        if self.role is Role.FOLLOWING:
+            raise Refused("the leader is back, and this node follows it: try again in a moment")
+        highest = max(self.facts.epoch, self.written_epoch)
         for peer in peers:
             highest = max(highest, peer.epoch)
             if peer.role == Role.LEADING.value:

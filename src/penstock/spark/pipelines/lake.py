@@ -48,7 +48,7 @@ from .state import Checkpoint, LakeState
 from .store import DirectoryStore, LakeStore, store_of, sync_folder
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
+    import pyarrow as pa
 
 FOLDER = "_penstock"
 COMMITS = f"{FOLDER}/commits"
@@ -189,11 +189,17 @@ class LakeReader:
         """Returns the path or the address of a file."""
         return self.store.location(self.place_of(file))
 
-    def parquet(self, file: LakeFile) -> "pq.ParquetFile":
-        """Returns a file, open to be read. FileMissing."""
+    def batches(
+        self, file: LakeFile, columns: Sequence[str] | None = None
+    ) -> Iterator["pa.RecordBatch"]:
+        """Yields the rows of a file, some columns of them or all. FileMissing; Unavailable: the store went away."""
         import pyarrow.parquet as pq
 
-        return pq.ParquetFile(self.store.open_read(self.place_of(file)))
+        path = self.place_of(file)
+        with self.store.translated(path), self.store.open_read(path) as opened:
+            yield from pq.ParquetFile(opened).iter_batches(
+                columns=None if columns is None else list(columns)
+            )
 
     def paths(self) -> list[str]:
         """Returns the paths of all files that are in the lake now."""

@@ -22,9 +22,7 @@ class FileRows:
 
     def __init__(self, files: LakeReader, file: LakeFile, columns: Sequence[str]) -> None:
         self.last = file.last
-        self._batches: Iterator[pa.RecordBatch] = files.parquet(file).iter_batches(
-            columns=list(columns)
-        )
+        self._batches: Iterator[pa.RecordBatch] = files.batches(file, columns)
         self._rest: pa.RecordBatch | None = None
 
     def below(self, end: int) -> list[pa.RecordBatch]:

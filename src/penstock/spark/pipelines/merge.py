@@ -132,7 +132,7 @@ def _batches(lake: Lake, merge: Merge, schema: pa.Schema) -> Iterator[pa.RecordB
         if hash_of(lake.store, place) != (file.size, file.sha256):
             raise DamagedFile(file.path, "it is not what its commit says, so it is not merged")
         keys = values = rows = 0
-        for batch in lake.parquet(file).iter_batches():
+        for batch in lake.batches(file):
             rows += batch.num_rows
             if file.topic:
                 keys = content_checksum(batch.column("key"), keys)

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from ...api.error_reply import ErrorReply
+from ...client.fetch import LIMIT_MAX_BATCHES, PREFETCH_BYTES, FetchRequest
+from ...client.synchronous.prefetch import Prefetch
 from ...codec.arrow import int64s_of
 from ...errors import DamagedBatch, PenstockError, Refused
 from ...model import TopicPartition
@@ -20,11 +21,6 @@ from .rows import SCHEMA, gaps_in, lake_rows
 from .schema import Column, columns_of
 from .task_files import Staging, TaskFiles
 
-if TYPE_CHECKING:
-    from ...client import Client
-
-# The size of one answer of the broker. Together with a row group it is the memory of a task.
-FETCH_BYTES = 8 << 20
 EXPIRED, COMPACTED, DAMAGED, MISSING = "expired", "compacted", "damaged", "missing"
 
 
@@ -43,6 +39,19 @@ class RangeTask:
     @property
     def name(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+    def request(self, at: int) -> FetchRequest:
+        """Returns the request for the messages from an offset on."""
+        return FetchRequest(
+            self.topic,
+            self.partition,
+            offset=at,
+            limit=min(LIMIT_MAX_BATCHES, self.end - at),
+            max_bytes=PREFETCH_BYTES,
+        )
+
+    def request_below_end(self, at: int) -> FetchRequest | None:
+        return self.request(at) if at < self.end else None
 
     def empty_span(self) -> Span:
         """Returns the span of a task that has read nothing."""
@@ -161,17 +170,21 @@ def archive_range(task: RangeTask, remote: Remote, staging: Staging) -> RangeRes
             values = TypedValues.of_id(client, staging.schema_id)
             schema = values.added_to(SCHEMA)
         files = TaskFiles(staging, task.name, task.log, schema)
-        while reading.next < task.end:
-            _step(client, reading, files, values)
+        prefetch = Prefetch(client.connector)
+        try:
+            while reading.next < task.end:
+                _step(prefetch, reading, files, values)
+        finally:
+            prefetch.drop()
     return RangeResult(reading.span(), files.close(), columns_of(schema))
 
 
 def _step(
-    client: "Client", reading: _RangeProgress, files: TaskFiles, values: TypedValues | None
+    prefetch: Prefetch, reading: _RangeProgress, files: TaskFiles, values: TypedValues | None
 ) -> None:
     task, at = reading.task, reading.next
     try:
-        fetched = client.fetch(task.topic, task.partition, offset=at, max_bytes=FETCH_BYTES)
+        fetched = prefetch.fetch(task.request(at), task.request_below_end)
     except PenstockError as error:
         reason = DAMAGED if error.code == DamagedBatch.code else EXPIRED
         reading.missed(at, _behind(error, at, task), reason)

@@ -111,7 +111,7 @@ class S3Store:
         )
 
     @contextmanager
-    def _translated(self, path: str) -> Iterator[None]:
+    def translated(self, path: str) -> Iterator[None]:
         """Raises the errors of both libraries as ours, in one line without secrets."""
         from obstore import exceptions
 
@@ -131,13 +131,13 @@ class S3Store:
     def read(self, path: str) -> bytes:
         import obstore
 
-        with self._translated(path):
+        with self.translated(path):
             return bytes(obstore.get(self._objects, path).bytes())
 
     def create(self, path: str, data: bytes) -> None:
         import obstore
 
-        with self._translated(path):
+        with self.translated(path):
             try:
                 obstore.put(self._objects, path, data, mode="create")
             except obstore.exceptions.AlreadyExistsError:
@@ -149,14 +149,14 @@ class S3Store:
         import obstore
 
         offset = f"{folder}/{after}" if after else None
-        with self._translated(folder):
+        with self.translated(folder):
             pages = obstore.list(self._objects, prefix=folder, offset=offset)
             return sorted(one["path"].rpartition("/")[2] for page in pages for one in page)
 
     def files(self) -> Iterable[StoredFile]:
         import obstore
 
-        with self._translated(""):
+        with self.translated(""):
             for page in obstore.list(self._objects):
                 for one in page:
                     path = one["path"]
@@ -167,7 +167,7 @@ class S3Store:
         import obstore
 
         try:
-            with self._translated(path):
+            with self.translated(path):
                 obstore.head(self._objects, path)
         except FileMissing:
             return False
@@ -176,18 +176,18 @@ class S3Store:
     def remove(self, path: str) -> None:
         import obstore
 
-        with self._translated(path):
+        with self.translated(path):
             obstore.delete(self._objects, path)
 
     def _key(self, path: str) -> str:
         return "/".join(one for one in (self._bucket, self._prefix, path) if one)
 
     def open_read(self, path: str) -> "pa.NativeFile":
-        with self._translated(path):
+        with self.translated(path):
             return self._files.open_input_file(self._key(path))
 
     def open_write(self, path: str) -> HashingFile:
-        with self._translated(path):
+        with self.translated(path):
             stream = self._files.open_output_stream(self._key(path))
         return HashingFile(_TranslatedStream(self, path, stream), is_synced=False)
 
@@ -202,9 +202,9 @@ class _TranslatedStream:
         self._store, self._path, self._stream = store, path, stream
 
     def write(self, data: Any) -> None:
-        with self._store._translated(self._path):
+        with self._store.translated(self._path):
             self._stream.write(data)
 
     def close(self) -> None:
-        with self._store._translated(self._path):
+        with self._store.translated(self._path):
             self._stream.close()

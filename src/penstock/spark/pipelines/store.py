@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
@@ -96,7 +97,11 @@ class LakeStore(Protocol):
         ...
 
     def open_read(self, path: str) -> "pa.NativeFile":
-        """Returns a file to read from anywhere. FileMissing."""
+        """Returns a file to read from anywhere, inside of `translated`. FileMissing."""
+        ...
+
+    def translated(self, path: str) -> AbstractContextManager[None]:
+        """Raises what fails while an open file is read as an error of ours that names the file."""
         ...
 
     def open_write(self, path: str) -> HashingFile:
@@ -184,6 +189,10 @@ class DirectoryStore:
             return pa.OSFile(str(self.root / path), "rb")
         except FileNotFoundError:
             raise FileMissing(str(self.root / path)) from None
+
+    def translated(self, path: str) -> AbstractContextManager[None]:
+        """Changes nothing: errors of a directory are those of the system."""
+        return nullcontext()
 
     def open_write(self, path: str) -> HashingFile:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,6 @@ from .file_hash import hash_of
 from .lake import LakeReader
 from .manifest import Gap, LakeFile, Manifest, Span
 from .partitions import NOT_ASKED, BrokerPartition, query_topic
-from .ranges import FETCH_BYTES
 from .rows import content_checksum, gaps_in
 from .state import LakeState
 
@@ -280,7 +279,7 @@ def _rows_problem(file: LakeFile, offsets: Offsets) -> str | None:
 
 def _content_problem(files: LakeReader, file: LakeFile) -> str | None:
     keys = values = 0
-    for batch in files.parquet(file).iter_batches(columns=["key", "value"]):
+    for batch in files.batches(file, ("key", "value")):
         keys = content_checksum(batch.column(0), keys)
         values = content_checksum(batch.column(1), values)
     if keys != file.keys or values != file.values:
@@ -303,7 +302,8 @@ def check_log(
     for commit, span in spans:
         while waiting and (waiting[-1].first < span.end or span is last.span):
             file = waiting.pop()
-            offsets: Offsets = files.parquet(file).read(columns=["offset"]).column(0).to_numpy()
+            rows = [one.column(0).to_numpy() for one in files.batches(file, ("offset",))]
+            offsets: Offsets = np.concatenate(rows or [np.zeros(0, np.int64)])
             if problem := _rows_problem(file, offsets):
                 report.problem(f"{file.path}: {problem}")
             open_offsets.append(offsets)
@@ -395,8 +395,7 @@ def compare_gaps(
     known, at = np.sort(found), max(span.start, now.earliest)
     if all(one.reason == NOT_ASKED for one in span.gaps):
         return
-    while at < span.end:
-        fetched = client.fetch(span.topic, span.partition, offset=at, max_bytes=FETCH_BYTES)
+    for fetched in client.fetches(span.topic, span.partition, offset=at):
         for batch in fetched.record_batches(("offset",)):
             visible = batch.column(0).to_numpy()
             visible = visible[visible < span.end]
@@ -404,9 +403,8 @@ def compare_gaps(
             if len(lost):
                 report.problem(f"{span.name}: offset {lost[0]} is in the broker, not in the lake")
                 return
-        if fetched.next_offset <= at:
+        if fetched.next_offset >= span.end:
             return
-        at = fetched.next_offset
 
 
 def check_strays(

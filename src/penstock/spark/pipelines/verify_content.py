@@ -9,7 +9,6 @@ import pyarrow as pa
 from .lake_log import LogRows, sorted_rows
 from .manifest import LakeFile
 from .partitions import BrokerPartition
-from .ranges import FETCH_BYTES
 from .rows import SCHEMA, lake_rows
 
 if TYPE_CHECKING:
@@ -27,9 +26,8 @@ def compare_content(
     assert client is not None, "the broker was asked for this partition"
     at = now.earliest
     rows = LogRows(files, [one for one in live if one.last >= at])
-    while at < end:
-        fetched = client.fetch(*now.name, offset=at, max_bytes=FETCH_BYTES)
-        if fetched.seed != now.log or fetched.next_offset <= at:
+    for fetched in client.fetches(*now.name, offset=at):
+        if fetched.seed != now.log or at >= end:
             return
         until = min(fetched.next_offset, end)
         found = [lake_rows(one, now.name.number, now.log) for one in fetched.record_batches()]

@@ -165,7 +165,7 @@ class FileRead:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 file = self.files[number]
-                for rows in reader.parquet(file).iter_batches():
+                for rows in reader.batches(file):
                     found = rows
                     for name, value in file.folders.items():
                         kind = self.schema.field(name).type
