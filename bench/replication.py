@@ -23,19 +23,22 @@ from typing import Any
 
 import msgspec
 
-from penstock.client import Client
+from penstock.client import Client, ClientSettings, RetryPolicy
+from penstock.errors import PenstockError
 from penstock.server.cluster_settings import ClusterSection
 from penstock.server.standby.certificates import make_certificates
 from penstock.server.standby.peer_tls import peer_contexts
 
 from .measure import FULL, Effort
-from .report import Case, CaseResult, Unit, on_ratio
+from .report import Case, CaseResult, Unit, on_ratio, on_value
 
 TOPIC = "bench"
 BATCH_BYTES = 1 << 20
 VALUE_BYTES = 1 << 10
 CAUGHT_UP_BYTES, CAUGHT_UP_BYTES_QUICK = 512 << 20, 64 << 20
+SWITCH_OVERS, SWITCH_OVERS_QUICK = 100, 6
 _PATIENCE_S = 120
+_PATIENT = ClientSettings(retry=RetryPolicy(retries=1000, backoff_ms=10, backoff_ms_max=60_000))
 _MB = 1e6
 
 
@@ -73,6 +76,15 @@ class Node:
                 pass
             time.sleep(0.01)
         raise TimeoutError(f"node {self.number} is not as it should be")
+
+    def promote(self, words: list[str]) -> None:
+        """Have the leader hand over to this node."""
+        command = [sys.executable, "-m", "penstock", "promote", *words]
+        command += ["--set", f"broker.node_id={self.number}"]
+        subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own program
+
+    def until_in_sync(self) -> None:
+        self.until(lambda: self.get("/cluster")["in_sync"] == 2)
 
     def client(self) -> Client:
         return Client(f"penstock://127.0.0.1:{self.binary}")
@@ -121,7 +133,7 @@ def cluster_words(own: Node, other: Node, min_isr: int) -> list[str]:
 def start_pair(first: Node, second: Node) -> None:
     first.start(*cluster_words(first, second, 2))
     second.start(*cluster_words(second, first, 2), "--follow", f"127.0.0.1:{first.peer}")
-    first.until(lambda: first.get("/cluster")["in_sync"] == 2)
+    first.until_in_sync()
 
 
 def publish_rate(client: Client, seconds: float) -> float:
@@ -162,6 +174,67 @@ def measure_pair(measure: Callable[[Client, float], float], effort: Effort = FUL
     return CaseResult(pair, single, settings={"seconds": seconds})
 
 
+def measure_switch_over(effort: Effort = FULL) -> CaseResult:
+    """The longest time between two acknowledgements around a planned switch-over, for a client with both addresses.
+
+    The 99th percentile; of fewer than 100 switch-overs that is the longest of all.
+    """
+    count = SWITCH_OVERS if effort is FULL else SWITCH_OVERS_QUICK
+    with nodes() as (first, second, _):
+        start_pair(first, second)
+        address = f"penstock://127.0.0.1:{first.binary},127.0.0.1:{second.binary}"
+        with Client(address, settings=_PATIENT) as client, Producing(client) as producing:
+            leader, other = first, second
+            pauses = []
+            for _ in range(count):
+                producing.until_acknowledged(50)
+                producing.pause_s = 0.0
+                other.promote(cluster_words(other, leader, 2))
+                producing.until_acknowledged(50)
+                pauses.append(producing.pause_s * 1000)
+                other.until_in_sync()
+                leader, other = other, leader
+    pauses.sort()
+    worst = pauses[min(len(pauses) - 1, int(len(pauses) * 0.99))]
+    return CaseResult(worst, settings={"times": count, "median": statistics.median(pauses)})
+
+
+class Producing:
+    """A thread that publishes one message after the other; `pause_s` is the longest time between two replies."""
+
+    def __init__(self, client: Client) -> None:
+        self.pause_s, self._count = 0.0, 0
+        self._client, self._is_over = client, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Producing":
+        self._client.create_topic(TOPIC, partitions=1)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        last_s = time.perf_counter()
+        while not self._is_over.is_set():
+            try:
+                self._client.publish(TOPIC, b"x", acks="all", idempotency_key=str(self._count))
+            except PenstockError:
+                continue  # Not known to be stored: once more, under the same key.
+            now_s = time.perf_counter()
+            self.pause_s, last_s = max(self.pause_s, now_s - last_s), now_s
+            self._count += 1
+
+    def until_acknowledged(self, more: int) -> None:
+        wanted = self._count + more
+        while self._count < wanted:
+            if not self._thread.is_alive():
+                raise RuntimeError("the producer has failed")
+            time.sleep(0.001)
+
+
 def measure_catch_up(effort: Effort = FULL) -> CaseResult:
     """An empty standby beside a leader that has so much, next to a copy of its files over the same TLS."""
     total = CAUGHT_UP_BYTES if effort is FULL else CAUGHT_UP_BYTES_QUICK
@@ -176,7 +249,7 @@ def measure_catch_up(effort: Effort = FULL) -> CaseResult:
         second.until(lambda: second.get("/readyz")["received_bytes"] > 0)
         started_s = time.perf_counter()
         before = second.get("/readyz")["received_bytes"]
-        first.until(lambda: first.get("/cluster")["in_sync"] == 2)
+        first.until_in_sync()
         caught_up = total - before
         seconds = time.perf_counter() - started_s
         copied = copy_rate(directory, directory / "node-1" / "topics")
@@ -243,5 +316,11 @@ CASES = (
         measure=measure_catch_up,
         goal=on_ratio(">=0.3"),
         baseline="a copy of the files over the same TLS",
+    ),
+    Case(
+        name="switch-over",
+        unit=Unit.MS,
+        measure=measure_switch_over,
+        goal=on_value("<1000"),
     ),
 )

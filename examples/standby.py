@@ -3,7 +3,8 @@
     python examples/standby.py
 
 Starts a broker and its standby as processes on this machine, publishes, kills the first with SIGKILL, promotes the
-second, and reads. Real machines need certificates: docs/replication.md.
+second, starts the first again, which is the standby now, and reads. Real machines need certificates:
+docs/replication.md.
 """
 
 import socket
@@ -67,8 +68,10 @@ def main() -> None:
             first.wait()
             print("the leader is killed; the standby is promoted")
             subprocess.run([*PENSTOCK, "promote", *second_words], check=True)  # noqa: S603 - our own program
+            first = subprocess.Popen([*PENSTOCK, "serve", *first_words])  # noqa: S603 - our own program
+            client.publish("orders", "order 10", acks="all")
             found = [message.value for _, message in client.read("orders")]
-            print(f"{len(found)} orders are on the standby")
+            print(f"{len(found)} orders are on both")
     finally:
         for process in (first, second):
             process.kill()

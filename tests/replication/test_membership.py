@@ -14,8 +14,9 @@ from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
 from penstock.server.standby.cluster_file import ClusterFacts, read_facts, write_facts
 from penstock.server.standby.election import promote
-from penstock.server.standby.link import Claim, Granted, Introduction, Link, dial
+from penstock.server.standby.link import Claim, Granted, Introduction, Link, Operation, dial
 from penstock.server.standby.membership import Membership
+from penstock.server.standby.operating import operate
 from penstock.server.standby.promotion import Role
 
 NOWHERE = "127.0.0.1:1"
@@ -44,9 +45,9 @@ async def claim(address: str, epoch: int, *, led_in: int) -> object:
     """What a node that led in an epoch is answered when it asks to lead in another one."""
     link = await dial(address, None)
     try:
-        await link.send(Introduction("penstock", "c", 1, led_in, "waiting", "ask", led=True))
+        link.send(Introduction("penstock", "c", 1, led_in, "waiting", "ask", led=True))
         await link.expect(Introduction)
-        await link.send(Claim(epoch, 2))
+        link.send(Claim(epoch, 2))
         return await link.expect(Granted)
     finally:
         link.close()
@@ -134,7 +135,7 @@ async def test_a_leader_that_hears_of_a_later_epoch_stops(tmp_path):
     node.lead(514)
     node.changed.clear()
     link = await dial(address, None)
-    await link.send(Introduction("penstock", "c", 1, 769, "leading", "ask"))
+    link.send(Introduction("penstock", "c", 1, 769, "leading", "ask"))
     await link.expect(Introduction)
     # Its answer comes first.
     async with asyncio.timeout(20):
@@ -159,7 +160,7 @@ async def test_a_node_of_another_cluster_is_refused_in_one_line_however_often_it
     node, address = await started(tmp_path, ClusterFacts("c", 258, led=True, copies=2))
     for _ in range(3):
         link = await dial(address, None)
-        await link.send(Introduction(name, cluster_id, number, 513, "waiting", "follow"))
+        link.send(Introduction(name, cluster_id, number, 513, "waiting", "follow"))
         with pytest.raises(PenstockError) as told:
             await link.expect(Introduction)
         link.close()
@@ -168,23 +169,56 @@ async def test_a_node_of_another_cluster_is_refused_in_one_line_however_often_it
     assert len([one for one in caplog.messages if reason in one and "\n" not in one]) == 1
 
 
+async def test_a_line_for_the_audit_log_that_comes_between_two_roles_is_not_lost(tmp_path):
+    node, address = await started(tmp_path, ClusterFacts("c", 257, is_level=True, copies=2))
+    written: list[str] = []
+    try:
+        await operate(node.settings, address, Operation("promote"))
+        node.audit_to(lambda what, _where: written.append(what))
+    finally:
+        await node.stop()
+    assert written == ["promote"]
+
+
+def test_what_is_sent_when_the_connection_has_ended_is_dropped(tmp_path):
+    """With the loop of a broker: it refuses to write to a connection that has ended."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def send_too_late() -> None:
+        node, address = await started(tmp_path, ClusterFacts("c", 257))
+        try:
+            link = await dial(address, None)
+            link.close()
+            with pytest.raises(Unreachable):
+                await link.receive()
+            link.send(Claim(513, 2))
+        finally:
+            await node.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(send_too_late())
+
+
 class WaitingPeer:
     """Node 1, which leads nothing: it answers who it is when it may, and grants every claim."""
 
     def __init__(self) -> None:
         self.claims: list[Claim] = []
+        self.answering: list[asyncio.Task[None]] = []
         self.asked = 0
         self.may_answer = asyncio.Event()
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = Link(reader, writer)
+    def accept(self, link: Link) -> None:
+        self.answering.append(asyncio.get_running_loop().create_task(self.answer(link)))
+
+    async def answer(self, link: Link) -> None:
         with suppress(Unreachable):
             await link.expect(Introduction)
             self.asked += 1
             await self.may_answer.wait()
-            await link.send(Introduction("penstock", "c", 1, 257, "waiting"))
+            link.send(Introduction("penstock", "c", 1, 257, "waiting"))
             self.claims.append(await link.expect(Claim))
-            await link.send(Granted(self.claims[-1].epoch))
+            link.send(Granted(self.claims[-1].epoch))
         link.close()
 
 
@@ -192,7 +226,9 @@ async def test_a_node_that_is_promoted_while_it_asks_its_peer_does_not_claim_ano
     tmp_path,
 ):
     peer = WaitingPeer()
-    server = await asyncio.start_server(peer.answer, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Link(peer.accept), "127.0.0.1", 0
+    )
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     node, _ = await started(tmp_path, ClusterFacts("c", 258, led=True, copies=2), peers=(address,))
     promotion = asyncio.create_task(promote(node))

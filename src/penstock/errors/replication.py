@@ -39,7 +39,7 @@ class NotEnoughReplicas(Unavailable):
             f"{found} of the {wanted} copies that cluster.min_isr asks for can be written: the standby is away",
             copies=found,
             min_isr=wanted,
-            retry_after_ms=1000,
+            retry_after_ms=100,
         )
 
 

@@ -23,8 +23,8 @@ a default. A frame of an unknown tag is refused: levels are compared in the firs
 """
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -253,24 +253,35 @@ def in_pages(logs: Sequence[LogFacts]) -> Iterator[Inventory]:
         yield Inventory(some, is_last=first + LOGS_A_FRAME >= len(logs))
 
 
-class FrameReader:
-    """Cuts a stream of bytes into frames. Keeps no more than one frame and what was fed with its end."""
+F = TypeVar("F")
 
-    def __init__(self) -> None:
-        self._pieces = bytearray()
 
-    def feed(self, data: Buffer) -> Iterator[tuple[Frame, memoryview]]:
+class FrameReader(Generic[F]):
+    """Cuts a stream of bytes into frames. Keeps no more than one frame and what was fed with its end.
+
+    `bytes_max` is a limit besides those of all frames, which may be raised between two of them.
+    """
+
+    def __init__(
+        self, decode: Callable[[Buffer], F], bytes_max: int = HEAD_BYTES_MAX + PAYLOAD_BYTES_MAX
+    ) -> None:
+        self.bytes_max = bytes_max
+        self._decode, self._pieces = decode, bytearray()
+
+    def feed(self, data: Buffer) -> Iterator[tuple[F, memoryview]]:
         """Yields the frames that are whole now. TooLarge, BadRequest: the connection cannot go on."""
         self._pieces += data
         position, pieces = 0, self._pieces
         while len(pieces) - position >= PREFIX_BYTES:
             sizes = read_sizes(pieces[position : position + PREFIX_BYTES])
+            if sum(sizes) > self.bytes_max:
+                raise TooLarge("a frame of a peer", found=sum(sizes), limit=self.bytes_max)
             payload_at = position + PREFIX_BYTES + sizes.head
             end = payload_at + sizes.payload
             if len(pieces) < end:
                 break
             with memoryview(pieces) as view:
-                frame = decode_head(view[position + PREFIX_BYTES : payload_at])
+                frame = self._decode(view[position + PREFIX_BYTES : payload_at])
                 payload = bytes(view[payload_at:end])
             yield frame, memoryview(payload)
             position = end

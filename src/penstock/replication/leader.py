@@ -6,7 +6,7 @@ for one number, and within a reign all positions lie on one path.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -51,6 +51,8 @@ class Leader:
         self.fenced_by = 0
         # Another node leads, or is about to: nothing more is committed here.
         self.is_over = False
+        # Called with the lock of the node held: there is something to send.
+        self.on_event: Callable[[], None] = _ignore
         self.recent: deque[Event] = deque()
         self._recent_bytes, self._memory_bytes = 0, memory_bytes
         self.watermark = Watermark()
@@ -118,6 +120,7 @@ class Leader:
             self._recent_bytes += len(data)
             while self._recent_bytes > self._memory_bytes and len(self.recent) > 1:
                 self._recent_bytes -= len(self.recent.popleft().data)
+            self.on_event()
         return sequence
 
     def follow(self, hello: Hello) -> Stream:
@@ -192,3 +195,7 @@ class Leader:
 
     def hello_to(self) -> Hello:
         return msgspec.structs.replace(self.hello, role="leader", epoch=self.epoch)
+
+
+def _ignore() -> None:
+    return

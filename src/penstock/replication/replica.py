@@ -93,11 +93,6 @@ class Replica:
         """What was cut or set aside since the start."""
         return self.storage.aside
 
-    @property
-    def is_in_sync(self) -> bool:
-        """Whether it had everything when the leader last said so, durably."""
-        return self.level is not None and self.durable >= self.level.sequence >= 0
-
     def inventory(self) -> Mapping[str, LogFacts]:
         return self.storage.facts()
 
@@ -327,6 +322,8 @@ class Replica:
         if frame.epoch != self.leader.epoch or frame.sequence > self.watermark.sequence:
             raise Fenced(frame.epoch, promised=self.leader.epoch)
         self.storage.sync()
+        # A leader hands over when all that it has is committed.
+        self._committed(frame.sequence)
         self.record.handed_over = frame.epoch
         self._write()
 

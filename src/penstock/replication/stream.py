@@ -75,6 +75,8 @@ class Stream:
         self.durable = -1
         self.is_in_sync = False
         self.sent_bytes = self.received_bytes = 0
+        # How far the follower was told that everything is committed.
+        self.committed_told = -1
         self._out: deque[list[Buffer]] = deque()
         self._theirs: dict[str, LogFacts] = {}
         # Where each log goes on, by path.
@@ -82,7 +84,6 @@ class Stream:
         self._round: Iterator[list[Buffer]] | None = None
         self._round_sequence = 0
         self._next = 0
-        self._level_told = self._committed_told = -1
         self._send(leader.hello_to())
 
     @property
@@ -151,20 +152,20 @@ class Stream:
             self._send(Parted(some, is_last=first + LOGS_A_FRAME >= len(answers)))
         self.state = StreamState.RECONCILING
 
-    def take(self, bytes_max: int, *, wall_ns: int = 0) -> list[list[Buffer]]:
+    def take(self, bytes_max: int) -> list[list[Buffer]]:
         """Returns the frames to send now, each in its parts: as many as fit, or one that is larger.
 
         None: there is nothing to send, or the follower has not confirmed enough of what it was sent.
         """
         frames: list[list[Buffer]] = []
         taken = 0
-        while taken < bytes_max and (frame := self._following(wall_ns)) is not None:
+        while taken < bytes_max and (frame := self._following()) is not None:
             frames.append(frame)
             taken += sum(map(len, frame))
         self.leader.forget_sent()
         return frames
 
-    def _following(self, wall_ns: int) -> list[Buffer] | None:
+    def _following(self) -> list[Buffer] | None:
         if self._out:
             return self._out.popleft()
         if self.sent_bytes - self.received_bytes >= self.leader.window_bytes:
@@ -172,7 +173,7 @@ class Stream:
         if self.state is StreamState.CATCHING_UP:
             frame = self._caught_up()
         elif self.state is StreamState.LIVE:
-            frame = self._live() or self._level(wall_ns)
+            frame = self._live()
         else:
             frame = None
         if frame is not None:
@@ -199,8 +200,7 @@ class Stream:
             return self._caught_up()
         self._round, self._next = None, self._round_sequence + 1
         self.state = StreamState.LIVE
-        self._level_told = -1
-        return self._level(0)
+        return self._level()
 
     def _rest(self, goals: dict[str, tuple[Log, Offset]]) -> Iterator[list[Buffer]]:
         """The frames of a round: of each partition what others rest on first, and meta at the end."""
@@ -266,7 +266,8 @@ class Stream:
         if event.kind == "batch":
             return self._batches(index, event)
         self._next += 1
-        return self._told(event) or self._live()
+        # A log that was removed meanwhile has nothing to tell, and replies may wait for the sequence all the same.
+        return self._told(event) or self._live() or self._level()
 
     def _batches(self, index: int, event: Event) -> list[Buffer]:
         """As many batches of one log as follow each other, in one frame."""
@@ -281,7 +282,8 @@ class Stream:
         self._next = event.sequence + 1
         self._sent[event.path] = event.offset
         number = self.leader.numbers[event.path]
-        head = Batches(number, self.leader.epoch, event.sequence, self.leader.committed)
+        self.committed_told = self.leader.committed
+        head = Batches(number, self.leader.epoch, event.sequence, self.committed_told)
         return encode_frame(head, *parts)
 
     def _told(self, event: Event) -> list[Buffer] | None:
@@ -299,12 +301,16 @@ class Stream:
         self._out.extend(self._pieces(log, number, event.offset, event.sequence))
         return self._out.popleft() if self._out else None
 
-    def _level(self, wall_ns: int) -> list[Buffer] | None:
-        sequence, committed = self._next - 1, self.leader.committed
-        if (sequence, committed) == (self._level_told, self._committed_told):
-            return None
-        self._level_told, self._committed_told = sequence, committed
-        return encode_frame(Level(self.leader.epoch, sequence, committed, wall_ns))
+    def beat(self) -> list[Buffer] | None:
+        """Returns a sign of life that says what is committed; None: the follower is not live yet.
+
+        Batches say that, too: a frame of its own for every commit would have the follower answer twice as often.
+        """
+        return self._level() if self.state is StreamState.LIVE else None
+
+    def _level(self) -> list[Buffer]:
+        self.committed_told = self.leader.committed
+        return encode_frame(Level(self.leader.epoch, self._next - 1, self.committed_told))
 
     def hand_over(self) -> bool:
         """Tell the follower that it may lead. False: it has not everything yet. The caller admits nothing any more."""

@@ -277,7 +277,6 @@ class SyncPoint(Generic[P]):
         self._covered.append(self._ticket)
         if self.gate is not None:
             self._ticket.position = self.gate.commits.sequence
-            self.gate.on_planned()
         self._ticket = Ticket()
         self._is_dirty = self._is_asked = False
         return self._target.plan_sync()

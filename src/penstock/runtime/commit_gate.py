@@ -41,8 +41,6 @@ class CommitGate:
         self._lock = Lock()
         # In the order of their positions: each with when it is late.
         self._held: deque[tuple[int, int, Ticket]] = deque()
-        # Called by any thread when a sync begins: others should have by then what it covers.
-        self.on_planned: Callable[[], None] = _ignore
         # Why nothing is admitted, for a while or any more.
         self.closed: PenstockError | None = None
         # Nothing will be confirmed any more.
@@ -104,7 +102,3 @@ class CommitGate:
             while self._held and is_over(*self._held[0][:2]):
                 taken.append(self._held.popleft()[2])
         return taken
-
-
-def _ignore() -> None:
-    return

@@ -11,7 +11,14 @@ from ..broker.node import Node
 from ..broker.partition import Now
 from ..errors import Damaged, Fatal, Fenced, PenstockError, Refused
 from ..model import Epoch
-from ..replication.frames import Frame, FrameReader, Hello, Refusal, encode_frame
+from ..replication.frames import (
+    Frame,
+    FrameReader,
+    Hello,
+    Refusal,
+    decode_head,
+    encode_frame,
+)
 from ..replication.leader import Leader
 from ..replication.replica import Replica, as_leader
 from ..replication.stream import Stream, StreamState
@@ -29,6 +36,7 @@ _SYNC_MS_MAX = 10
 _SLOW_SYNC_MS_MAX = 120
 _CONNECT_MS = 60
 _TAKE_BYTES = 1 << 16
+_BEAT_MS = 200
 _CALLS = (Call.SYNC, Call.RENAME, Call.APPEND, Call.TRUNCATE, Call.SYNC_DIRECTORY, Call.CREATE)
 
 
@@ -44,7 +52,7 @@ class Member:
         self.node: Node | None = None
         self.streams: dict[Connection, Stream] = {}
         self.following: Connection | None = None
-        self.readers: dict[Connection, FrameReader] = {}
+        self.readers: dict[Connection, FrameReader[Frame]] = {}
         self.waiting: list[tuple[int, Callable[[], None]]] = []
         self._is_sync_planned = False
         self.faulty: PenstockError | None = None
@@ -145,7 +153,7 @@ class Member:
                 if connection is not None:
                     connection.peers = {self.number: self, other.number: other}
                     self.following = connection
-                    self.readers[connection] = FrameReader()
+                    self.readers[connection] = FrameReader(decode_head)
                     self._say(connection, self.replica.hello())
         self.later(_CONNECT_MS, self._seek)
 
@@ -156,7 +164,7 @@ class Member:
         self.act(lambda: self._heard(connection, data))
 
     def _heard(self, connection: Connection, data: bytes) -> None:
-        reader = self.readers.setdefault(connection, FrameReader())
+        reader = self.readers.setdefault(connection, FrameReader(decode_head))
         for frame, payload in reader.feed(data):
             if connection is self.following:
                 self._follow(connection, frame, payload)
@@ -239,8 +247,17 @@ class Member:
             )
             self.later(_SYNC_MS_MAX, self._sync_node)
             self.later(_CONNECT_MS, self._meet)
+            self.later(_BEAT_MS, self._beat)
 
         self.act(begin)
+
+    def _beat(self) -> None:
+        if self.leader is None:
+            return
+        for connection, stream in self.streams.items():
+            if (parts := stream.beat()) is not None:
+                connection.send(self.number, b"".join(parts))
+        self.later(_BEAT_MS, self._beat)
 
     def _meet(self) -> None:
         """Ask the others whether one of them leads in a later epoch."""
@@ -279,7 +296,7 @@ class Member:
         while self.waiting and self.waiting[0][0] <= leader.committed:
             self.waiting.pop(0)[1]()
         for connection, stream in [*self.streams.items()]:
-            for parts in stream.take(_TAKE_BYTES, wall_ns=self.world.clock.now_ns()):
+            for parts in stream.take(_TAKE_BYTES):
                 connection.send(self.number, b"".join(parts))
 
     def _serve(self, connection: Connection, frame: Frame) -> None:

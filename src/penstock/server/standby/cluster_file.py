@@ -44,6 +44,30 @@ class ClusterFacts(msgspec.Struct, frozen=True):
             heard_epoch=self.leader_epoch,
         )
 
+    def granted(self, epoch: int, copies: int, *, led_epoch: int) -> "ClusterFacts":
+        """Those of a node that lets another lead on, which led last in `led_epoch`.
+
+        It still has all that was acknowledged if the other led on from where both were, and never went alone.
+        """
+        is_level = self.is_level and self.copies > 1 and led_epoch == self.epoch
+        return msgspec.structs.replace(
+            self, epoch=epoch, led=False, copies=copies, is_level=is_level, heard_epoch=0
+        )
+
+    def following(self, cluster_id: str, epoch: int, copies: int, heard_ns: int) -> "ClusterFacts":
+        """Those of a node that copies a leader from now on. The cluster of its first one is its own for ever."""
+        is_new = epoch > self.leader_epoch or self.led
+        return msgspec.structs.replace(
+            self,
+            cluster_id=self.cluster_id or cluster_id,
+            epoch=epoch if is_new else self.epoch,
+            led=self.led and not is_new,
+            is_level=self.is_level and not is_new,
+            copies=copies,
+            heard_ns=heard_ns,
+            heard_epoch=0 if is_new else self.heard_epoch,
+        )
+
 
 def new_cluster_id() -> str:
     return token_hex(11)

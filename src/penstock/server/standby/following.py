@@ -3,16 +3,18 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from random import SystemRandom
 from typing import TypeVar
 
 import msgspec
 
 from ...api.health import Sample
-from ...errors import Damaged, PenstockError, Unreachable
+from ...errors import Damaged, PenstockError
 from ...model import Buffer, Epoch
 from ...observability.prometheus import render
 from ...replication.frames import (
@@ -28,7 +30,7 @@ from ...replication.frames import (
 from ...replication.replica import Replica
 from ...runtime import RealDisk
 from ...runtime.fatal import fatal_ends_process
-from .link import Link, PeerRefused
+from .link import Link, PeerFrame, PeerRefused
 from .membership import Membership
 from .promotion import Peer
 
@@ -37,6 +39,7 @@ T = TypeVar("T")
 _NOTE_S = 1.0
 # What is stored is read once after a start and then once a day, at most so fast: damage is to be found while the leader
 # still has what is damaged here, and not when this node is to lead.
+_WAIT_S_MIN = 0.001
 _SCRUB_AGAIN_S = 86_400.0
 _SCRUB_BYTES_PER_S = 64 << 20
 
@@ -54,11 +57,11 @@ class Following:
         self._disk, self._membership, self._logger = disk, membership, logger
         self._storage = storage
         self._replica: Replica | None = None
-        self._received: list[tuple[Frame, memoryview]] = []
-        self._has_more = asyncio.Event()
+        # Frames of the leader, for the storage thread; None: there will be no more.
+        self._received: SimpleQueue[tuple[Frame, memoryview] | None] = SimpleQueue()
+        self._link: Link | None = None
         # What the leader had when it was heard last, and what of that is durable here.
         self._announced = self._durable = 0
-        self._bytes_in = 0
         self._level_at = self._note_at = 0.0
         self._aside_told = 0
         self._scrub_at = 0.0
@@ -73,27 +76,31 @@ class Following:
         await self.open()
         replica = await self._in_storage(self._opened)
         hello = replica.hello()
-        await link.send(
-            msgspec.structs.replace(hello, cluster_id=self._membership.facts.cluster_id)
-        )
-        self._received.clear()
-        self._announced = self._durable = -1
-        work = (self._store(link, replica, peer), self._receive(link), self._scrub(replica))
-        tasks = [asyncio.get_running_loop().create_task(one) for one in work]
+        link.send(msgspec.structs.replace(hello, cluster_id=self._membership.facts.cluster_id))
+        self._received = SimpleQueue()
+        self._link, self._announced, self._durable = link, -1, -1
+        loop, silence_s = asyncio.get_running_loop(), self._membership.cluster.replica_lag_ms / 1000
+        storing = loop.create_task(self._in_storage(partial(self._store, replica, loop)))
+        receiving = loop.create_task(link.deliver(self._receive, silence_s))
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                one.result()
+            await asyncio.wait((storing, receiving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            receiving.cancel()
+            self._received.put(None)
+            await asyncio.wait((storing, receiving))
+            await self._in_storage(self._disconnect)
+        try:
+            hand_over = storing.result()
+            if hand_over is None:
+                receiving.result()
+                return
         except PenstockError as error:
             if isinstance(error, Damaged) or not replica.is_whole:
                 # At once: if the leader is lost before it is heard again, this node may not take its place.
                 self._membership.is_whole = False
             raise
-        finally:
-            for one in tasks:
-                one.cancel()
-            await asyncio.wait(tasks)
-            await self._in_storage(self._disconnect)
+        self._logger.info("node %d has handed over", peer.node)
+        self._membership.take_hand_over(hand_over.epoch)
 
     async def open(self) -> None:
         """Open the logs, so that it is known what they are."""
@@ -129,47 +136,49 @@ class Following:
         if self._replica is not None:
             self._replica.disconnect()
 
-    async def _receive(self, link: Link) -> None:
-        """Take frames from the leader. Unreachable: nothing was heard of it for too long."""
-        silence_s = self._membership.cluster.replica_lag_ms / 1000
-        while True:
-            try:
-                async with asyncio.timeout(silence_s):
-                    frame, payload = await link.receive()
-            except TimeoutError:
-                raise Unreachable(link.host, f"nothing heard for {silence_s:g} s") from None
-            if isinstance(frame, Refusal):
-                raise PeerRefused(frame)
-            self._bytes_in = link.bytes_in
-            self._received.append((frame, payload))  # type: ignore[arg-type]  # The replica refuses others.
-            self._has_more.set()
+    def _receive(self, frame: PeerFrame, payload: memoryview) -> None:
+        if isinstance(frame, Refusal):
+            raise PeerRefused(frame)
+        self._announced = max(self._announced, getattr(frame, "sequence", -1))
+        self._received.put((frame, payload))  # type: ignore[arg-type]  # The replica refuses others.
 
-    async def _store(self, link: Link, replica: Replica, peer: Peer) -> None:
-        """Store and sync what has come, all of it at once, and answer; until the leader hands over."""
+    def _store(self, replica: Replica, loop: asyncio.AbstractEventLoop) -> HandOver | None:
+        """Store and sync what has come, all of it at once, and answer; in the storage thread, until the connection
+        has ended or the leader hands over. Returns with what it did that."""
+        is_over, scrub = False, self._scrub(replica)
+        while not is_over:
+            received = [self._next(scrub)]
+            while not self._received.empty():
+                received.append(self._received.get())
+            is_over = received[-1] is None
+            frames = [one for one in received if one is not None]
+            answers = self._store_all(replica, frames)
+            levels = [frame for frame, _ in frames if isinstance(frame, Level)]
+            loop.call_soon_threadsafe(self._stored, answers, levels[-1] if levels else None)
+            for frame, _ in frames:
+                if isinstance(frame, HandOver):
+                    return frame
+        return None
+
+    def _next(self, scrub: Iterator[float]) -> tuple[Frame, memoryview] | None:
+        """What comes next from the leader; what is stored is read meanwhile."""
         while True:
-            await self._has_more.wait()
-            self._has_more.clear()
-            received, self._received = self._received, []
-            answers = await self._in_storage(partial(self._store_all, replica, received))
-            for parts in answers:
-                link.write_parts(parts)
-            await link.drain()
-            for frame, _ in received:
-                if isinstance(frame, Level):
-                    self._note_level(frame)
-                elif isinstance(frame, HandOver):
-                    self._logger.info("node %d has handed over", peer.node)
-                    self._membership.take_hand_over(frame.epoch)
-                    return
+            if time.monotonic() >= self._scrub_at:
+                self._scrub_at = time.monotonic() + next(scrub)
+            with suppress(Empty):
+                return self._received.get(
+                    timeout=max(_WAIT_S_MIN, self._scrub_at - time.monotonic())
+                )
 
     def _store_all(
         self, replica: Replica, received: list[tuple[Frame, memoryview]]
-    ) -> list[list[Buffer]]:
+    ) -> list[Buffer]:
         """In the storage thread: frames to answer with, the last of them what is durable now."""
-        answers: list[list[Buffer]] = []
+        answers: list[Buffer] = []
         try:
             for frame, payload in received:
-                answers += [encode_frame(one) for one in replica.receive(frame, payload)]
+                for answer in replica.receive(frame, payload):
+                    answers += encode_frame(answer)
             plan = replica.plan_sync()
             plan.run()
             durable = replica.synced(plan)
@@ -183,7 +192,7 @@ class Following:
         if durable is not None and durable.sequence >= 0:
             self._durable = durable.sequence
         if durable is not None and replica.leader is not None and not _is_talking(received):
-            answers.append(encode_frame(durable))
+            answers += encode_frame(durable)
         if time.monotonic() >= self._note_at:
             self._note_at = time.monotonic() + _NOTE_S
             replica.note_committed()
@@ -194,25 +203,34 @@ class Following:
             self._logger.warning("set aside: %s in %s: %s", one.path, one.kept_in, one.reason)
         self._aside_told = len(replica.aside)
 
-    async def _scrub(self, replica: Replica) -> None:
-        """Read what is stored, between what comes from the leader. Damaged: something is, and was set aside."""
-        while True:
-            await asyncio.sleep(max(0.0, self._scrub_at - time.monotonic()))
-            pieces, total = replica.scrub(), 0
-            while (size := await self._in_storage(partial(next, pieces, -1))) >= 0:
-                total += size
-                await asyncio.sleep(size / _SCRUB_BYTES_PER_S)
-            self._scrub_at = time.monotonic() + _SCRUB_AGAIN_S
-            self._logger.info("all that is stored was read, and is whole: %d bytes", total)
+    def _scrub(self, replica: Replica) -> Iterator[float]:
+        """Read what is stored, between what comes from the leader: each time a piece, and how long to wait after it.
 
-    def _note_level(self, level: Level) -> None:
-        self._announced = max(self._announced, level.sequence)
-        # A sign of life has no sequence, and may come before the first Level that has one.
-        if self._durable >= self._announced >= 0:
+        Damaged: something is, and was set aside.
+        """
+        while True:
+            total = 0
+            for size in replica.scrub():
+                total += size
+                yield size / _SCRUB_BYTES_PER_S
+            self._logger.info("all that is stored was read, and is whole: %d bytes", total)
+            yield _SCRUB_AGAIN_S
+
+    def _stored(self, answers: list[Buffer], level: Level | None) -> None:
+        """In the loop, after a sync."""
+        assert self._link is not None
+        self._link.write_parts(answers)
+        if self._durable >= self._announced:
             self._level_at = time.monotonic()
+        if level is not None and self._durable >= level.sequence >= 0:
             self._membership.leveled()
             if self._replica is not None:
                 self._membership.is_whole = self._replica.is_whole
+
+    @property
+    def bytes_in(self) -> int:
+        """What came over the last connection with a leader."""
+        return self._link.bytes_in if self._link is not None else 0
 
     def status(self) -> dict[str, object]:
         """How far this node is behind its leader, in appends and in seconds."""
@@ -221,7 +239,7 @@ class Following:
         return {
             "lag_appends": behind,
             "lag_s": round(lag_s, 3) if behind or lag_s < 0 else 0.0,
-            "received_bytes": self._bytes_in,
+            "received_bytes": self.bytes_in,
         }
 
     def metrics(self) -> bytes:
@@ -233,7 +251,7 @@ class Following:
                 Sample("penstock_replication_role", {"role": self._membership.role.value}, 1),
                 Sample("penstock_replication_epoch", {}, self._membership.epoch),
                 Sample("penstock_replication_lag_seconds", {"standby": str(node)}, lag_s),
-                Sample("penstock_replication_received_bytes_total", {}, self._bytes_in),
+                Sample("penstock_replication_received_bytes_total", {}, self.bytes_in),
             ]
         )
 

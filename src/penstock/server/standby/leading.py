@@ -4,11 +4,12 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from threading import Lock
 
 from ...errors import LeaderUnknown, NoSpace, PenstockError, Unavailable
 from ...ports import Disk
-from ...replication.frames import Durable, Hello, Level, encode_frame
+from ...replication.frames import Durable, Hello
 from ...replication.leader import Leader
 from ...replication.replica_file import read_record, write_record
 from ...replication.stream import Stream, StreamState
@@ -17,7 +18,7 @@ from ...runtime.commit_gate import CommitGate
 from ...runtime.fatal import fatal_ends_process
 from ..audit import AuditLog
 from ..settings import Settings
-from .link import Introduction, Link
+from .link import Introduction, Link, PeerFrame
 from .membership import Membership
 from .promotion import Role
 
@@ -25,8 +26,12 @@ _TAKE_BYTES = 1 << 20
 # As often a follower hears that its leader is there, and the leader that a follower is.
 HEARTBEAT_S = 0.25
 _NOTE_S = 1.0
+# So long a commit waits for the next batches to be told with. A follower that is promoted shows what it was told.
+_TELL_S = 0.002
 _HAND_OVER_S = 20.0
 _LOOK_S = 0.002
+# A timer is no more exact.
+_PAUSE_S_MIN = 0.01
 
 
 class Leading:
@@ -55,6 +60,7 @@ class Leading:
         self.followers: dict[int, Follower] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._noting = Lock()
+        self._is_flush_due = False
 
     def begin(self, driver: AsyncDriver, over: asyncio.Event, audit: AuditLog) -> None:
         """Take followers from now on. `over` is set when this node leads no longer."""
@@ -63,9 +69,9 @@ class Leading:
         membership.serve_follower, membership.hand_over = self.serve, self.hand_over
         peers = len(self._cluster.addresses)
         membership.has_all, membership.status = lambda: len(self.followers) >= peers, self.status
-        membership.audit = lambda what, where: audit.write("operator", what, where)
+        membership.audit_to(partial(audit.write, "operator"))
         membership.on_stepped_down = self._stepped_down
-        self.gate.on_planned = lambda: driver.call_from_anywhere(self._wake)
+        self.leader.on_event = self._flush_soon
         self._tasks = [driver.loop.create_task(one) for one in (self._beat(), self._note())]
         # Where this node is enough, all that it has is committed from here on.
         driver.confirmed()
@@ -77,6 +83,7 @@ class Leading:
         """Take no followers any more, and let all go on that wait for one."""
         membership = self.membership
         membership.serve_follower = membership.hand_over = None
+        membership.audit_to(None)
         membership.has_all = lambda: False
         for task in self._tasks:
             task.cancel()
@@ -103,21 +110,41 @@ class Leading:
         self.gate.fail("this node leads no longer")
         self._over.set()
 
-    def _wake(self) -> None:
-        for follower in self.followers.values():
-            follower.wake.set()
+    def _flush_soon(self) -> None:
+        """Called by any thread, with the lock held: followers get at once what they have to sync, while this
+        node syncs it."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._driver.call_from_anywhere(self._flush)
 
     async def _beat(self) -> None:
         """Followers hear of their leader, and replies that wait too long are given up."""
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self.gate.expire()
-            for follower in [*self.followers.values()]:
-                follower.wake.set()
-                if time.monotonic() - follower.heard_at > self._cluster.replica_lag_ms / 1000:
-                    # It is cut off, or stopped: what waits for it is refused until enough are there.
-                    follower.link.close()
-                    self._lose(follower)
+            for follower in self.followers.values():
+                self._send_beat(follower)
+
+    def _send_beat(self, follower: "Follower") -> None:
+        with self._driver.driver.lock:
+            parts = follower.stream.beat()
+        if parts is not None:
+            follower.link.write_parts(parts)
+
+    def _tell_committed_soon(self, follower: "Follower") -> None:
+        """The next batches say what is committed; if none come soon, a frame of its own does."""
+        committed = self.leader.committed
+        if not follower.is_told_soon and committed > follower.stream.committed_told:
+            follower.is_told_soon = True
+            self._driver.loop.call_later(_TELL_S, self._tell_committed, follower, committed)
+
+    def _tell_committed(self, follower: "Follower", committed: int) -> None:
+        follower.is_told_soon = False
+        if not self._is_there(follower):
+            return
+        if follower.stream.committed_told < committed:
+            self._send_beat(follower)
+        self._tell_committed_soon(follower)
 
     async def _note(self) -> None:
         """Not a part of `_beat`: a follower hears of a leader whose disk is slow, too."""
@@ -157,59 +184,74 @@ class Leading:
             self._lose(missed)
         with self._driver.driver.lock:
             stream = self.leader.follow(hello)
-        follower = Follower(told, link, stream)
+        follower = Follower(told, link, stream, Throttle(self._cluster.catch_up_bytes_per_s))
         self.followers[follower.node] = follower
-        sender = self._driver.loop.create_task(self._send(follower))
+        link.on_room = partial(self._send, follower)
+        self._send(follower)
         try:
-            while True:
-                frame, _ = await link.receive()
-                follower.heard_at = time.monotonic()
-                with self._driver.driver.lock:
-                    stream.receive(frame)  # type: ignore[arg-type]  # The stream refuses others.
-                if self.leader.fenced_by:
-                    self.membership.step_down(f"a node follows epoch {self.leader.fenced_by}")
-                    return
-                if isinstance(frame, Durable):
-                    follower.note(frame.sequence)
-                    self._driver.confirmed()
-                follower.wake.set()
+            # If it is silent it is cut off, or stopped: what waits for it is refused until it is back.
+            silence_s = self._cluster.replica_lag_ms / 1000
+            await link.deliver(partial(self._hear, follower), silence_s)
         finally:
-            sender.cancel()
             self._lose(follower)
 
+    def _hear(self, follower: "Follower", frame: PeerFrame, _payload: memoryview) -> None:
+        with self._driver.driver.lock:
+            follower.stream.receive(frame)  # type: ignore[arg-type]  # The stream refuses others.
+        if self.leader.fenced_by:
+            self.membership.step_down(f"a node follows epoch {self.leader.fenced_by}")
+            follower.link.close()
+            return
+        if isinstance(frame, Durable):
+            follower.note(frame.sequence)
+            self._driver.confirmed()
+            for one in self.followers.values():
+                self._tell_committed_soon(one)
+        # There may be room in its window.
+        self._send(follower)
+
     def _lose(self, follower: "Follower") -> None:
-        if self.followers.get(follower.node) is follower:
+        if self._is_there(follower):
             del self.followers[follower.node]
             with self._driver.driver.lock:
                 follower.stream.close()
             self._driver.confirmed()
 
-    async def _send(self, follower: "Follower") -> None:
-        """Send what there is, as far as the window of the follower allows."""
-        link, stream, lock = follower.link, follower.stream, self._driver.driver.lock
-        throttle = Throttle(self._cluster.catch_up_bytes_per_s)
+    def _is_there(self, follower: "Follower") -> bool:
+        return self.followers.get(follower.node) is follower
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        for follower in [*self.followers.values()]:
+            self._send(follower)
+
+    def _send(self, follower: "Follower") -> None:
+        """Send what there is, as far as the connection and the window of a follower allow."""
+        if not self._is_there(follower) or follower.link.is_full or follower.is_paused:
+            return
         try:
-            while True:
-                await follower.wake.wait()
-                follower.wake.clear()
-                while True:
-                    with lock:
-                        frames = stream.take(_TAKE_BYTES, wall_ns=time.time_ns())
-                        is_live = stream.state is StreamState.LIVE
-                        follower.sent(self.leader.sequence)
-                    if not frames:
-                        break
-                    parts = [part for frame in frames for part in frame]
-                    link.write_parts(parts)
-                    await link.drain()
-                    if not is_live:
-                        await throttle.spend(sum(map(len, parts)))
-                if follower.is_beat_due() and is_live:
-                    # Without a sequence: how far it was sent everything is said by the stream.
-                    beat = Level(self.leader.epoch, -1, self.leader.committed, time.time_ns())
-                    link.write_parts(encode_frame(beat))
+            with self._driver.driver.lock:
+                frames = follower.stream.take(_TAKE_BYTES)
+                is_live = follower.stream.state is StreamState.LIVE
+                follower.sent(self.leader.sequence)
         except PenstockError:
-            link.close()
+            follower.link.close()
+            return
+        if not frames:
+            return
+        parts = [part for frame in frames for part in frame]
+        follower.link.write_parts(parts)
+        size = sum(map(len, parts))
+        if not is_live and (pause_s := follower.throttle.spend(size)):
+            follower.is_paused = True
+            self._driver.loop.call_later(pause_s, self._go_on, follower)
+        elif not is_live or size >= _TAKE_BYTES:
+            # The rest has a turn of its own: clients are served in between.
+            self._driver.loop.call_soon(self._send, follower)
+
+    def _go_on(self, follower: "Follower") -> None:
+        follower.is_paused = False
+        self._send(follower)
 
     async def hand_over(self, node: int = 0) -> None:
         """Stop, wait until a follower has everything, and let it lead: `node`, or with 0 any that is level.
@@ -228,12 +270,11 @@ class Leading:
                     raise Unavailable("the standby did not confirm everything: this node leads on")
                 # What was admitted before is still confirmed, and what is due by itself goes with it.
                 await self._driver.in_thread(self._driver.driver.sync)
-                follower.wake.set()
                 await asyncio.sleep(_LOOK_S)
         except PenstockError:
             self.gate.reopen()
             raise
-        follower.wake.set()
+        self._flush()
         self.leader.is_over = True
         self.membership.handed_over(follower.copies)
         # The last frame is on its way: the connection is not to end before it.
@@ -249,13 +290,16 @@ class Leading:
 class Follower:
     """One connection of a follower, as its leader sees it."""
 
-    def __init__(self, told: Introduction, link: Link, stream: Stream) -> None:
+    def __init__(
+        self, told: Introduction, link: Link, stream: Stream, throttle: "Throttle"
+    ) -> None:
         self.node, self.copies, self.link, self.stream = told.node, told.copies, link, stream
-        self.wake = asyncio.Event()
-        self.wake.set()
-        self.heard_at = time.monotonic()
+        self.throttle = throttle
+        # The throttle has it wait.
+        self.is_paused = False
+        # A timer runs, at whose end it hears what is committed.
+        self.is_told_soon = False
         self.sequence = 0
-        self._beat_at = 0.0
         # When an append was sent first that is not confirmed yet.
         self._confirmed, self._behind_since = 0, 0.0
 
@@ -272,13 +316,6 @@ class Follower:
         """For how long something waits to be confirmed."""
         return time.monotonic() - self._behind_since if self._behind_since else 0.0
 
-    def is_beat_due(self) -> bool:
-        now = time.monotonic()
-        if now < self._beat_at:
-            return False
-        self._beat_at = now + HEARTBEAT_S
-        return True
-
 
 class Throttle:
     """So many bytes a second, at most; below zero: as many as there are."""
@@ -286,10 +323,11 @@ class Throttle:
     def __init__(self, bytes_per_s: int) -> None:
         self._rate, self._free_at = bytes_per_s, 0.0
 
-    async def spend(self, count: int) -> None:
+    def spend(self, count: int) -> float:
+        """Returns for how many seconds to wait, if so much was sent just now."""
         if self._rate <= 0:
-            return
+            return 0.0
         now = time.monotonic()
         self._free_at = max(self._free_at, now) + count / self._rate
-        if self._free_at - now > 0.01:
-            await asyncio.sleep(self._free_at - now)
+        wait_s = self._free_at - now
+        return wait_s if wait_s > _PAUSE_S_MIN else 0.0

@@ -9,21 +9,32 @@ Both sides first say who they are (`Introduction`). What follows is what the sid
 
 import asyncio
 import ssl
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import msgspec
 
-from ...errors import BadRequest, Forbidden, PenstockError, Refused, TooLarge, Unreachable
+from ...errors import BadRequest, Forbidden, PenstockError, Refused, Unreachable
 from ...model import Buffer
-from ...replication.frames import PREFIX_BYTES, Frame, Refusal, encode_frame, read_sizes
+from ...replication.frames import (
+    HEAD_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    Frame,
+    FrameReader,
+    Refusal,
+    encode_frame,
+)
 from ..cluster_settings import split_address
 
 FIRST_FRAME_S = 5.0
 DIAL_S = 3.0
 # Before a peer has said who it is, and of what it says of itself.
 INTRODUCTION_BYTES_MAX = 16 << 10
-_READ_BYTES = 1 << 20
+# As many frames may wait to be taken. A peer that keeps to the order of frames never has more under way.
+_UNTAKEN_MAX = 16
+_JOINED_BYTES_MAX = 64 << 10
 _HIGH_WATER_BYTES = 4 << 20
 
 
@@ -81,71 +92,141 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag=68):
 
 
 PeerFrame = Frame | Introduction | Claim | Granted | Operation | Report
-_encode = msgspec.msgpack.Encoder().encode
+Take = Callable[[PeerFrame, memoryview], None]
 _decode = msgspec.msgpack.Decoder(PeerFrame).decode
 
 
-class Link:
-    """One connection. Belongs to the event loop."""
+def _decode_frame(head: Buffer) -> PeerFrame:
+    try:
+        frame: PeerFrame = _decode(head)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequest(f"a frame of a peer cannot be read: {error}") from None
+    return frame
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        writer.transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+
+def _ignore() -> None:
+    return
+
+
+class Link(asyncio.Protocol):
+    """One connection. Belongs to the event loop. `on_made` is called with it once it is there."""
+
+    def __init__(self, on_made: Callable[["Link"], None] | None = None) -> None:
+        self._on_made = on_made
+        self._frames: FrameReader[PeerFrame] = FrameReader(_decode_frame, INTRODUCTION_BYTES_MAX)
+        # Frames that nothing has taken yet, and who waits for one.
+        self._received: deque[tuple[PeerFrame, memoryview]] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._take: Take | None = None
+        # Why there will be no more frames.
+        self._error: PenstockError | None = None
+        self.heard_at = 0.0
         self.bytes_in = self.bytes_out = 0
-        self._is_introduced = False
+        # Whether the other side does not read as fast as this one writes; then who is told that it does again.
+        self.is_full = False
+        self.on_room: Callable[[], None] = _ignore
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]  # Streams have both directions.
+        self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        self.heard_at = time.monotonic()
+        if self._on_made is not None:
+            self._on_made(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_at = time.monotonic()
+        self.bytes_in += len(data)
+        if self._error is not None:
+            return
+        try:
+            for frame, payload in self._frames.feed(data):
+                if self._take is not None:
+                    self._take(frame, payload)
+                else:
+                    self._received.append((frame, payload))
+            if len(self._received) > _UNTAKEN_MAX:
+                raise BadRequest("a peer sent more than it was asked for")
+        except PenstockError as error:
+            self._end(error)
+        if self._received:
+            self._wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        reason = getattr(error, "strerror", None) or "the connection has ended"
+        self._end(Unreachable(self.host, str(reason)))
+
+    def _end(self, error: PenstockError) -> None:
+        self._error = self._error or error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        self.on_room()
 
     @property
     def certificate(self) -> Mapping[str, Any] | None:
-        found: Mapping[str, Any] | None = self._writer.get_extra_info("peercert")
+        found: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
         return found
 
     @property
     def host(self) -> str:
         """The address of the other side."""
-        name = self._writer.get_extra_info("peername")
+        name = self._transport.get_extra_info("peername")
         return str(name[0]) if name else "unknown"
 
     def introduced(self) -> None:
         """The other side is known: from now on it may send what is large."""
-        self._is_introduced = True
+        self._frames.bytes_max = HEAD_BYTES_MAX + PAYLOAD_BYTES_MAX
 
-    def write(self, frame: PeerFrame, *payload: Buffer) -> None:
+    def send(self, frame: PeerFrame, *payload: Buffer) -> None:
         """Have a frame sent, without a wait."""
         self.write_parts(encode_frame(frame, *payload))  # type: ignore[arg-type]  # It encodes any struct.
 
-    def write_parts(self, parts: list[Buffer]) -> None:
-        self.bytes_out += sum(map(len, parts))
-        self._writer.writelines(parts)
-
-    async def drain(self) -> None:
-        """Return when the other side has read most of it. Unreachable."""
-        try:
-            await self._writer.drain()
-        except OSError as error:
-            raise self._lost(error) from None
-
-    async def send(self, frame: PeerFrame, *payload: Buffer) -> None:
-        self.write(frame, *payload)
-        await self.drain()
+    def write_parts(self, parts: Sequence[Buffer]) -> None:
+        """Have a frame sent, without a wait. Nothing happens once the connection has ended: `receive` says so."""
+        if self._transport.is_closing():
+            return
+        size = sum(map(len, parts))
+        self.bytes_out += size
+        if size <= _JOINED_BYTES_MAX:
+            # Each part would be a record of TLS, and small ones are cheaper to copy.
+            self._transport.write(b"".join(parts))
+        else:
+            self._transport.writelines(parts)
 
     async def receive(self) -> tuple[PeerFrame, memoryview]:
         """The next frame. Unreachable: the connection has ended. TooLarge, BadRequest: it is none."""
-        try:
-            sizes = read_sizes(await self._reader.readexactly(PREFIX_BYTES))
-            if not self._is_introduced and sum(sizes) > INTRODUCTION_BYTES_MAX:
-                raise TooLarge(
-                    "the first frame of a peer", found=sum(sizes), limit=INTRODUCTION_BYTES_MAX
-                )
-            head = await self._reader.readexactly(sizes.head)
-            payload = await self._reader.readexactly(sizes.payload) if sizes.payload else b""
-        except (asyncio.IncompleteReadError, OSError) as error:
-            raise self._lost(error) from None
-        self.bytes_in += PREFIX_BYTES + sum(sizes)
-        try:
-            frame: PeerFrame = _decode(head)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise BadRequest(f"a frame of a peer cannot be read: {error}") from None
-        return frame, memoryview(payload)
+        while not self._received:
+            if self._error is not None:
+                raise self._error.with_traceback(None)
+            await self._woken(None)
+        return self._received.popleft()
+
+    async def _woken(self, seconds: float | None) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        await asyncio.wait((self._waiter,), timeout=seconds)
+
+    async def deliver(self, take: Take, silence_s: float) -> NoReturn:
+        """Hand every frame to a function as soon as it is there. Raises what that raises, and why there are no more.
+
+        Unreachable: the connection has ended, or nothing was heard for so long.
+        """
+        while self._received and self._error is None:
+            take(*self._received.popleft())
+        self._take = take
+        while self._error is None:
+            quiet_s = time.monotonic() - self.heard_at
+            if quiet_s >= silence_s:
+                raise Unreachable(self.host, f"nothing heard for {silence_s:g} s")
+            await self._woken(silence_s - quiet_s)
+        raise self._error.with_traceback(None)
 
     async def expect(self, *kinds: type[Any]) -> Any:
         """The next frame, one of these. Refused: the other side says no, with its reason."""
@@ -156,17 +237,13 @@ class Link:
             raise BadRequest(f"{type(frame).__name__} of a peer where it is out of place")
         return frame
 
-    def _lost(self, error: BaseException) -> Unreachable:
-        reason = getattr(error, "strerror", None) or "the connection has ended"
-        return Unreachable(self.host, str(reason))
-
-    async def refuse(self, error: PenstockError, epoch: int = 0) -> None:
+    def refuse(self, error: PenstockError, epoch: int = 0) -> None:
         """Say why, and hang up."""
-        self.write(Refusal(error.code, str(error), epoch))
+        self.send(Refusal(error.code, str(error), epoch))
         self.close()
 
     def close(self) -> None:
-        self._writer.close()
+        self._transport.close()
 
 
 class PeerRefused(Refused):
@@ -182,8 +259,8 @@ async def dial(address: str, context: ssl.SSLContext | None) -> Link:
     host, port = split_address(address)
     try:
         async with asyncio.timeout(DIAL_S):
-            reader, writer = await asyncio.open_connection(
-                host, port, ssl=context, limit=_READ_BYTES
+            _, link = await asyncio.get_running_loop().create_connection(
+                Link, host, port, ssl=context
             )
     except ssl.SSLError as error:
         reason = getattr(error, "verify_message", "") or error.reason or str(error)
@@ -192,4 +269,4 @@ async def dial(address: str, context: ssl.SSLContext | None) -> Link:
         raise Unreachable(address, f"no answer within {DIAL_S:g} s") from None
     except OSError as error:
         raise Unreachable(address, error.strerror or str(error)) from None
-    return Link(reader, writer)
+    return link

@@ -97,10 +97,13 @@ class Membership:
         # Whether every other node follows this one.
         self.has_all: Callable[[], bool] = lambda: False
         self.status: Callable[[], dict[str, object]] = dict
-        self.audit: Callable[[str, str], None] = lambda _what, _where: None
+        # Where lines for the audit log go; None: between two roles none is open, and lines wait for the next.
+        self._write_audit: Callable[[str, str], None] | None = None
+        self._unwritten: list[tuple[str, str]] = []
         contexts = peer_contexts(self.cluster)
         self._accepting: ssl.SSLContext | None = contexts[0] if contexts else None
         self._dialling: ssl.SSLContext | None = contexts[1] if contexts else None
+        self._is_to_look = asyncio.Event()
         self._links: set[asyncio.Task[None]] = set()
         # Held by what begins to lead while it asks the peer: a promotion and a claim never do so at the same time.
         self.deciding = asyncio.Lock()
@@ -116,10 +119,11 @@ class Membership:
         """Listen for the peer, and decide a very first start. Refused: this node may not begin a cluster."""
         if not self.facts.cluster_id and not self.cluster.follow:
             await self._begin_cluster()
-        self._server = await asyncio.start_server(
-            self._accept, sock=listener, ssl=self._accepting, limit=1 << 20
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Link(self._accept), sock=listener, ssl=self._accepting
         )
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        self._watching = loop.create_task(self._watch())
 
     async def _begin_cluster(self) -> None:
         """The first start without --follow: a person said that this node is the one that has the data."""
@@ -146,6 +150,18 @@ class Membership:
         with fatal_ends_process():
             write_facts(self._data, facts)
         self.facts = facts
+
+    def audit_to(self, write: Callable[[str, str], None] | None) -> None:
+        """Write to this audit log from now on: each role has the file open by itself."""
+        self._write_audit = write
+        while write is not None and self._unwritten:
+            write(*self._unwritten.pop(0))
+
+    def _audit(self, what: str, where: str) -> None:
+        if self._write_audit is None:
+            self._unwritten.append((what, where))
+        else:
+            self._write_audit(what, where)
 
     def _become(self, role: Role, leader: Peer | None = None) -> None:
         self.leader = leader
@@ -203,7 +219,7 @@ class Membership:
         link = await dial(address, self._dialling)
         try:
             async with asyncio.timeout(FIRST_FRAME_S):
-                await link.send(self._introduction(purpose))
+                link.send(self._introduction(purpose))
                 told: Introduction = await link.expect(Introduction)
             self._check(told, link)
         except TimeoutError:
@@ -256,7 +272,14 @@ class Membership:
                 await self._look()
             except PenstockError as error:
                 self._say(str(error))
-            await asyncio.sleep(_ASK_AGAIN_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ASK_AGAIN_S):
+                    await self._is_to_look.wait()
+            self._is_to_look.clear()
+
+    def look(self) -> None:
+        """Ask the peers now: this node has just become able to follow."""
+        self._is_to_look.set()
 
     def _say(self, text: str) -> None:
         """A peer that is away stays away for a while: one line is enough."""
@@ -350,15 +373,7 @@ class Membership:
                 self._become(Role.WAITING)
 
     def _promise(self, peer: Peer) -> None:
-        facts = self.facts
-        if not facts.cluster_id:
-            # Its first leader's cluster is this node's from now on.
-            facts = msgspec.structs.replace(facts, cluster_id=peer.cluster_id)
-        if peer.epoch > facts.leader_epoch or facts.led:
-            facts = msgspec.structs.replace(
-                facts, epoch=peer.epoch, led=False, is_level=False, heard_epoch=0
-            )
-        self._write(msgspec.structs.replace(facts, copies=peer.copies, heard_ns=time.time_ns()))
+        self._write(self.facts.following(peer.cluster_id, peer.epoch, peer.copies, time.time_ns()))
 
     def leveled(self) -> None:
         """This node has everything that its leader had a moment ago."""
@@ -384,7 +399,7 @@ class Membership:
 
     async def granted(self, link: Link, claim: Claim, address: str) -> Granted:
         try:
-            await link.send(claim)
+            link.send(claim)
             async with asyncio.timeout(FIRST_FRAME_S):
                 granted: Granted = await link.expect(Granted)
                 return granted
@@ -406,22 +421,22 @@ class Membership:
 
     # The peer and operators ask.
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "the server makes one for each connection"
+    def _accept(self, link: Link) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(link))
         self._links.add(task)
-        link = Link(reader, writer)
+        task.add_done_callback(self._links.discard)
+
+    async def _serve(self, link: Link) -> None:
         try:
             await self._answer(link)
         except Unreachable:
             pass  # The other side has hung up.
         except PenstockError as error:
             self._say_refused(f"peer {link.host} refused: {error}")
-            await link.refuse(error, self.facts.epoch)
+            link.refuse(error, self.facts.epoch)
         except TimeoutError:
             self._say_refused(f"peer {link.host} refused: it does not say who it is")
         finally:
-            self._links.discard(task)
             link.close()
 
     def _say_refused(self, text: str) -> None:
@@ -435,7 +450,7 @@ class Membership:
             told: Introduction = await link.expect(Introduction)
         self._check(told, link)
         link.introduced()
-        await link.send(self._introduction(told.purpose))
+        link.send(self._introduction(told.purpose))
         if told.role == OPERATOR:
             await self._operate(link, told.node)
             return
@@ -460,10 +475,9 @@ class Membership:
     async def _grant_promotion(self, link: Link, claim: Claim) -> None:
         """Promise to follow nothing earlier, leave the leader, and say what this node has. Fenced, Unavailable."""
         asked = await self.promise_to(claim.epoch)
-        link.write(asked.said)
+        link.send(asked.said)
         for page in in_pages([*asked.logs.values()]):
-            link.write(page)
-        await link.drain()
+            link.send(page)
 
     async def promise_to(self, epoch: int) -> Asked:
         """Follow nothing before an epoch, durably, and find out what this node has then. Fenced, Unavailable."""
@@ -483,20 +497,8 @@ class Membership:
         if told.epoch < self.facts.epoch and node_of(self.facts.epoch) != told.node:
             # It led last once, and another may have led since.
             raise Fenced(told.epoch, promised=self.facts.epoch)
-        facts = self.facts
-        # This node still has all that was acknowledged if the other led on from where both were, and never went alone.
-        is_level = facts.is_level and facts.copies > 1 and told.epoch == facts.epoch
-        self._write(
-            msgspec.structs.replace(
-                facts,
-                epoch=claim.epoch,
-                led=False,
-                copies=claim.copies,
-                is_level=is_level,
-                heard_epoch=0,
-            )
-        )
-        link.write(Granted(claim.epoch))
+        self._write(self.facts.granted(claim.epoch, claim.copies, led_epoch=told.epoch))
+        link.send(Granted(claim.epoch))
 
     # What a person says.
 
@@ -505,7 +507,7 @@ class Membership:
         done: dict[str, object]
         if operation.action == "promote":
             done = await promote(self, is_forced=operation.is_forced)
-            self.audit("promote", f"node {self.node}, asked with the certificate of node {node}")
+            self._audit("promote", f"node {self.node}, asked with the certificate of node {node}")
         elif operation.action == "hand-over":
             await self.require_leading()(node)
             done = self.report()
@@ -513,7 +515,7 @@ class Membership:
             done = self.report()
         else:
             raise BadRequest(f"there is no operation {operation.action[:40]!r}")
-        await link.send(Report(msgspec.json.encode(done)))
+        link.send(Report(msgspec.json.encode(done)))
 
     def require_leading(self) -> HandOver:
         """How this node hands over. NotLeader."""

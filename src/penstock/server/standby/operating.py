@@ -25,13 +25,13 @@ async def operate(
     link = await dial(address, contexts[1] if contexts else None)
     try:
         node = settings.broker.node_id if as_node is None else as_node
-        await link.send(Introduction(settings.cluster.name, "", node, 0, OPERATOR, "operate"))
+        link.send(Introduction(settings.cluster.name, "", node, 0, OPERATOR, "operate"))
         async with asyncio.timeout(FIRST_FRAME_S):
             told: Introduction = await link.expect(Introduction)
         if settings.cluster.is_tls:
             require_node(link.certificate, told.node, settings.cluster.name)
         link.introduced()
-        await link.send(operation)
+        link.send(operation)
         async with asyncio.timeout(ANSWER_S + FIRST_FRAME_S):
             report: Report = await link.expect(Report)
     except TimeoutError:

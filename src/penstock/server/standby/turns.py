@@ -3,8 +3,10 @@
 import asyncio
 import signal
 import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +55,7 @@ async def serve_in_turns(
                 membership.follow = None
                 await serving.serve_clients(disk, *sockets, leading)
                 membership.follow = following.run
+                membership.look()
             else:
                 await _follow(serving, membership, following, sockets)
     finally:
@@ -72,8 +75,8 @@ async def _follow(
     ports = RefusingPorts(settings, membership, logger)
     ports.metrics = following.metrics
     membership.status, membership.has_all = following.status, lambda: False
-    audit = AuditLog(Path(settings.broker.data_dir), _wall_ns)
-    membership.audit = lambda what, where: audit.write("operator", what, where)
+    audit = AuditLog(Path(settings.broker.data_dir), time.time_ns)
+    membership.audit_to(partial(audit.write, "operator"))
     context = server_context(settings.tls) if settings.tls.is_on else None
     listener, binary_listener = sockets
     servers = [await loop.create_server(ports.http, sock=listener, backlog=_BACKLOG, ssl=context)]
@@ -102,13 +105,8 @@ async def _follow(
     for server in servers:
         server.close()
     ports.close()
+    membership.audit_to(None)
     audit.close()
-
-
-def _wall_ns() -> int:
-    import time
-
-    return time.time_ns()
 
 
 def addresses(
