@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from penstock.broker.node import Node
-from penstock.broker.partition import Partition
 from penstock.broker.partition.outbox import Channel
 from penstock.codec import Head
 from penstock.log import Log
@@ -94,10 +93,6 @@ def state_before_its_messages(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leader, "appended", later)
 
 
-def snapshot_of_uncommitted_state(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Partition, "_is_committed_to", lambda self, ends: True)
-
-
 def dead_letter_sent_twice(patch: pytest.MonkeyPatch) -> None:
     opened = Node.__init__
 
@@ -119,6 +114,5 @@ PLANTED: tuple[Plant, ...] = (
     poll_before_commit,
     durable_before_sync,
     state_before_its_messages,
-    snapshot_of_uncommitted_state,
     dead_letter_sent_twice,
 )
