@@ -1,5 +1,7 @@
 """A disk whose syncs are slow, or fail: strace answers them in place of the kernel, for a broker that runs."""
 
+import errno
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -31,13 +33,19 @@ def slow_syncs(node: Node, ms: int) -> Iterator[None]:
     """Every sync of a node takes so long, and succeeds."""
     with _injected(node, f"delay_exit={ms * 1000}"):
         yield
+    assert node.is_running, node.log.read_text()[-3000:]
 
 
-@contextmanager
-def failing_syncs(node: Node, first: int = 1) -> Iterator[None]:
-    """The sync with this number, counted in each thread, fails, and those after it succeed, as the kernel has it."""
-    with _injected(node, f"error=EIO:when={first}"):
-        yield
+def fail_sync(node: Node) -> list[str]:
+    """The next sync of each thread fails, and those after it succeed, as the kernel has it. The process ends.
+
+    Returns the lines of its log that tell of a failure.
+    """
+    since = node.log.stat().st_size
+    with _injected(node, "error=EIO:when=1"):
+        node.until_ended(DISK_FAILED)
+    lines = node.log.read_bytes()[since:].decode().splitlines()
+    return [line for line in lines if os.strerror(errno.EIO) in line]
 
 
 @contextmanager
@@ -48,7 +56,8 @@ def _injected(node: Node, fault: str) -> Iterator[None]:
         ["strace", "-f", *words, "-p", str(node.process.pid)], stderr=subprocess.DEVNULL
     )
     try:
-        node.until(lambda: _is_traced(node.process.pid), "traced")
+        # A sync that fails may have ended the process before it is seen that each thread is traced.
+        node.until(lambda: not node.is_running or _is_traced(node.process.pid), "traced")
         yield
     finally:
         # Whoever is traced goes on as if nothing had been.

@@ -3,15 +3,20 @@
 import http.client
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 PATIENCE_S = 120
+# Below those that a system gives to whoever asks for any.
+_PORTS = (20_000, 32_768)
+_CHANCE = random.SystemRandom()
+_taken: set[int] = set()
 TOPIC = {"name": "orders", "num_partitions": 1, "config": {"visibility_timeout_ms": 600_000}}
 
 
@@ -22,10 +27,14 @@ class Reply(NamedTuple):
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    """Ports that no other program is given by the system, also not while the node that has them does not run."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = _CHANCE.randrange(*_PORTS)
+        if port not in _taken:
+            _taken.add(port)
+            with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+                ports.append(port)
     return ports
 
 
@@ -72,7 +81,11 @@ class Node:
         command = [*self.inside, sys.executable, "-m", "penstock", "serve", *self.words(), *words]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stderr=log, cwd=self.data.parent)
-        self.until(lambda: self.call("GET", "/livez").status == 200)
+        self.until(self._is_live, "started")
+
+    def _is_live(self) -> bool:
+        assert self.is_running, self.log.read_text()[-3000:]
+        return self.call("GET", "/livez").status == 200
 
     def until(self, is_so: Any, what: str = "") -> None:
         """Return when something is so; a node that does not answer yet is asked again."""

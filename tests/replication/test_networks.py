@@ -119,15 +119,15 @@ def switch_over(rig: Rig) -> None:
 
 def fail_disk_of_leader(rig: Rig) -> None:
     """One sync fails, and the next would succeed. The leader ends, and does not say what it cannot know."""
-    with disks.failing_syncs(rig.leader):
-        rig.leader.until_ended(disks.DISK_FAILED)
+    disks.fail_sync(rig.leader)
     rig.other.promote()
     rig.leader.start()
 
 
 def fail_disk_of_follower(rig: Rig) -> None:
-    with disks.failing_syncs(rig.other):
-        rig.other.until_ended(disks.DISK_FAILED)
+    # One that ran on would end with the next sync of another thread.
+    told = disks.fail_sync(rig.other)
+    assert all(line.endswith("; the process stops") for line in told), told
     rig.until_alone()
     rig.other.start()
 
