@@ -229,6 +229,18 @@ def test_where_an_epoch_ended() -> None:
     assert world.execute(FindEpochEnd(TOPIC, 0, -1)) == (-1, -1)
 
 
+def test_an_epoch_that_was_removed_ended_where_the_log_starts() -> None:
+    world = numbered(10, segment_messages_max=5)
+    removed = world.node.partition(TOPIC, 0).messages.epoch
+    world.kill()
+    world.publish(b"later")
+    world.execute(TrimPartition(TOPIC, 0, 10))
+    world.kill()
+    # A reader that has read to there has missed nothing.
+    assert world.node.partition(TOPIC, 0).messages.epochs[0].epoch > removed
+    assert world.execute(FindEpochEnd(TOPIC, 0, removed)) == (removed, 10)
+
+
 @STOPS
 def test_the_beginning_of_a_partition_is_removed(stop) -> None:
     world = numbered(20, segment_messages_max=5)

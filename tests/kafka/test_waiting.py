@@ -11,7 +11,8 @@ from tests.kafka.librdkafka import make_topic, produce, producer, until
 from tests.kafka.test_reconnect import Wire
 
 pytestmark = pytest.mark.tier("test")
-FETCH, JOIN = 1, 11
+FETCH, METADATA, JOIN = 1, 3, 11
+FENCED_LEADER_EPOCH = 74
 COUNT = 30
 
 
@@ -22,10 +23,10 @@ def metric(broker: KafkaAddress, name: str) -> int:
     return int(float(found[1]))
 
 
-def fetch(topic: str, offset: int, max_wait_ms: int = 60_000) -> dict[str, object]:
+def fetch(topic: str, offset: int, max_wait_ms: int = 60_000, epoch: int = -1) -> dict[str, object]:
     part = {
         "partition": 0,
-        "current_leader_epoch": -1,
+        "current_leader_epoch": epoch,
         "fetch_offset": offset,
         "partition_max_bytes": 1 << 20,
     }
@@ -70,3 +71,28 @@ def test_a_fetch_whose_client_leaves_waits_no_longer(
     for wire in wires:
         wire.cut()
     until(lambda: metric(broker, "penstock_http_waiting") == before)
+
+
+def test_a_client_that_has_not_heard_of_the_newest_epoch_gets_no_message(
+    broker: KafkaAddress, admin: AdminClient
+) -> None:
+    make_topic(admin, "fenced")
+    produce(producer(broker), "fenced", [b"a"])
+    wire = Wire(broker)
+
+    def asked(offset: int, epoch: int) -> tuple[int, bool]:
+        (topic,) = wire.ask(FETCH, 11, **fetch("fenced", offset, epoch=epoch))["responses"]
+        (part,) = topic["partitions"]
+        return part["error_code"], bool(part["records"])
+
+    try:
+        topics = [{"name": "fenced"}]
+        (topic,) = wire.ask(METADATA, 7, topics=topics)["topics"]
+        epoch = topic["partitions"][0]["leader_epoch"]
+        # Also behind the end: where it may be is for the check of its position to say.
+        assert [asked(offset, epoch - 1) for offset in (0, 1, 2)] == [
+            (FENCED_LEADER_EPOCH, False)
+        ] * 3
+        assert asked(0, epoch) == asked(0, -1) == (0, True)
+    finally:
+        wire.close()

@@ -35,7 +35,7 @@ class FetchReply(msgspec.Struct, frozen=True):
     """Whole batches, sealed with the seed of the log. The first one may begin before `offset`: readers trim.
 
     With `file_range` they lie there, and the broker has read no more than their heads. What was `skipped` lies before
-    `offset`.
+    `offset`. The `epoch` of the log is not sent to clients of ours.
     """
 
     data: memoryview
@@ -46,6 +46,7 @@ class FetchReply(msgspec.Struct, frozen=True):
     seed: int
     file_range: FileRange | None = None
     skipped: tuple[SkippedRange, ...] = ()
+    epoch: int = -1
 
     @property
     def wake_at(self) -> int | None:
@@ -171,9 +172,9 @@ class DescribeBounds(Command[LogBounds], frozen=True):
 
 
 class FindEpochEnd(Command[tuple[int, int]], frozen=True):
-    """The largest epoch of a log that is not above the one given, and where it ends. (-1, -1): there is none.
+    """The largest epoch of a log that is not above the one given, and where it ends.
 
-    NotFound.
+    An epoch before the first that the log knows ended where that one starts. (-1, -1): it is below zero. NotFound.
     """
 
     action: ClassVar[Action] = Action.FETCH

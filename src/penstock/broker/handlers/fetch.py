@@ -36,7 +36,7 @@ from ...delivery import commands
 from ...delivery.offsets import each_offset
 from ...errors import DamagedBatch, Refused
 from ...log import Log
-from ...model import Message
+from ...model import Epoch, Message
 from ..partition import Now
 from ..partition.changes import Handler
 from ..partition.damage import behind
@@ -78,7 +78,9 @@ def _fetch_from(log: Log, offset: int, command: Fetch) -> FetchReply:
     bytes_max, limit, end = command.bytes_max, command.limit, visible_end(log)
     if end < log.end_offset:
         if offset >= end:
-            return FetchReply(_NOTHING, offset, offset, log.start_offset, end, log.seed)
+            return FetchReply(
+                _NOTHING, offset, offset, log.start_offset, end, log.seed, epoch=log.epoch
+            )
         limit = end - offset if limit is None else min(limit, end - offset)
     if bytes_max < 1 or (limit is not None and limit < 1):
         raise Refused("a fetch needs room for at least one message")
@@ -89,7 +91,7 @@ def _fetch_from(log: Log, offset: int, command: Fetch) -> FetchReply:
     # Mostly there are fewer, and no head has to be read once more to find out.
     if limit is not None and next_offset - offset > limit:
         data, next_offset = _limited(data, log.seed, offset, limit)
-    return FetchReply(data, offset, next_offset, log.start_offset, end, log.seed)
+    return FetchReply(data, offset, next_offset, log.start_offset, end, log.seed, epoch=log.epoch)
 
 
 def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> FetchReply | None:
@@ -106,6 +108,7 @@ def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> FetchR
         visible_end(log),
         log.seed,
         FileRange(file, found.position, found.size),
+        epoch=log.epoch,
     )
 
 
@@ -167,8 +170,12 @@ def describe_bounds(node: "Node", command: DescribeBounds, _now: Now) -> LogBoun
 
 def find_epoch_end(node: "Node", command: FindEpochEnd, _now: Now) -> tuple[int, int]:
     log = node.partition(command.topic, command.partition).messages
+    if command.epoch < 0:
+        return -1, -1
     known = [one.epoch for one in log.epochs if one.epoch <= command.epoch]
-    return (known[-1], log.end_of_epoch(known[-1])) if known else (-1, -1)
+    # Where retention removed that epoch, a reader that has read all of it has missed nothing. Told of none, it would
+    # reset its position.
+    return known[-1] if known else command.epoch, log.end_of_epoch(Epoch(command.epoch))
 
 
 def find_timestamp(node: "Node", command: FindTimestamp, _now: Now) -> TimestampSearch:

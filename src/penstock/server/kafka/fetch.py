@@ -31,6 +31,14 @@ class Wanted(NamedTuple):
     partition: int
     offset: int
     bytes_max: int
+    # The epoch of the log as the client knows it from metadata; below zero if it does not say.
+    epoch: int
+
+    def code(self, bounds: LogBounds) -> Code:
+        """A client that has not heard of the newest epoch gets no message, so that its position stays while it checks
+        that position (OffsetForLeaderEpoch): librdkafka compares the answer with where it is then, and where the
+        position has moved takes the log for cut, and drops what it has fetched and not handed out."""
+        return Code.FENCED_LEADER_EPOCH if 0 <= self.epoch < bounds.epoch else Code.NONE
 
 
 class Part(NamedTuple):
@@ -47,7 +55,13 @@ async def fetch(session: KafkaSession, request: Values) -> Values:
     if request["session_id"] != _NO_SESSION or request["session_epoch"] not in _FIRST_EPOCHS:
         return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND}
     wanted = [
-        Wanted(topic["topic"], one["partition"], one["fetch_offset"], one["partition_max_bytes"])
+        Wanted(
+            topic["topic"],
+            one["partition"],
+            one["fetch_offset"],
+            one["partition_max_bytes"],
+            one["current_leader_epoch"],
+        )
         for topic in request["topics"]
         for one in topic["partitions"]
     ]
@@ -115,7 +129,7 @@ async def _growth(
 
 
 async def _part(session: KafkaSession, wanted: Wanted, room: int) -> Part:
-    topic, partition, offset, bytes_max = wanted
+    topic, partition, offset, bytes_max, _ = wanted
     try:
         if room <= 0:
             bounds = await session.execute(DescribeBounds(topic, partition))
@@ -125,12 +139,13 @@ async def _part(session: KafkaSession, wanted: Wanted, room: int) -> Part:
         reply = await session.execute(Fetch(topic, partition, start, bytes_max=size_max))
     except OffsetOutOfRange as error:
         bounds = await session.execute(DescribeBounds(topic, partition))
-        answer = _answer(partition, bounds, []) | {"error_code": code_of(error)}
-        return Part(wanted, answer, 0, True)
+        return _refused(wanted, bounds, wanted.code(bounds) or code_of(error))
     except PenstockError as error:
         answer = {"partition_index": partition, "error_code": code_of(error), "high_watermark": -1}
         return Part(wanted, answer | {"records": []}, 0, True)
-    bounds = LogBounds(reply.start_offset, reply.end_offset, -1)
+    bounds = LogBounds(reply.start_offset, reply.end_offset, reply.epoch)
+    if code := wanted.code(bounds):
+        return _refused(wanted, bounds, code)
     return _found(wanted, bounds, _converted(session, reply, topic))
 
 
@@ -146,6 +161,10 @@ def _converted(session: KafkaSession, reply: FetchReply, topic: str) -> list[Buf
 def _found(wanted: Wanted, bounds: LogBounds, records: list[Buffer]) -> Part:
     answer = _answer(wanted.partition, bounds, records)
     return Part(wanted, answer, sum(map(len, records)), False)
+
+
+def _refused(wanted: Wanted, bounds: LogBounds, code: Code) -> Part:
+    return Part(wanted, _answer(wanted.partition, bounds, []) | {"error_code": code}, 0, True)
 
 
 def _answer(partition: int, bounds: LogBounds, records: list[Buffer]) -> Values:
