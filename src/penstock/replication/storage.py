@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..codec import seed_of
 from ..config import LogConfig
 from ..errors import Damaged, DamagedFile, FileMissing, Refused
 from ..log import Log, SyncPlan, open_log
-from ..log.checkpoint import NO_META, EpochStart, MetaMark
+from ..log.checkpoint import NO_META, EpochStart, MetaMark, read_checkpoint
 from ..log.creation import create_log
 from ..log.identity import read_identity
-from ..log.layout import IDENTITY, base_offset_of
+from ..log.layout import CHECKPOINT, IDENTITY, base_offset_of
 from ..log.opening import set_aside as set_aside_bytes
 from ..log.reign import FOLLOWING
 from ..log.snapshot import read_snapshot, remove_snapshot, snapshot_offsets
@@ -61,7 +62,10 @@ class Storage:
         self._dirty: dict[str, Log] = {}
 
     def open(self) -> bool:
-        """Open every log that there is. False: one was damaged, and is set aside to be fetched again."""
+        """Open every log that there is. False: one was damaged, and is set aside to be fetched again.
+
+        What a crash left of one that was being made goes: nothing was in it.
+        """
         is_whole = True
         for path in [*_log_paths(self.disk)]:
             try:
@@ -71,11 +75,14 @@ class Storage:
                     path,
                     log_id=log_id,
                     config=LogConfig(retention_hours=-1),
-                    may_create=False,
+                    may_create=self._is_fresh(path, log_id),
                     reign=FOLLOWING,
                 )
                 self._require_snapshots(log)
             except (Damaged, Refused) as error:
+                if self._is_unfinished(path):
+                    self.remove(path)
+                    continue
                 self.set_log_aside(path, str(error))
                 is_whole = False
                 continue
@@ -89,6 +96,28 @@ class Storage:
         if META in self.logs:
             self.mark.end = self.logs[META].end
         return is_whole
+
+    def _is_unfinished(self, path: str) -> bool:
+        """Whether a crash came while the log was made: its identity is synced before anything is written to it."""
+        try:
+            read_identity(self.disk, path)
+        except DamagedFile:
+            names = {*self.disk.list(path)} - {IDENTITY, CHECKPOINT}
+            return all(self.disk.size(f"{path}/{name}") == 0 for name in names)
+        return False
+
+    def _is_fresh(self, path: str, log_id: LogId) -> bool:
+        """Whether nothing was written to a log since it was made, or closed without a message: the first sync says in
+        the checkpoint that it is open. Then its segment need not have reached the disk."""
+        with suppress(Damaged, Refused):
+            found = read_checkpoint(self.disk, path, seed_of(log_id))
+            return (
+                found is not None
+                and found.is_closed
+                and found.position == 0
+                and found.offset == found.start_offset
+            )
+        return False
 
     def _require_snapshots(self, log: Log) -> None:
         """DamagedFile: a snapshot cannot be read."""
