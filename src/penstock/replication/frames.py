@@ -171,15 +171,11 @@ class Removed(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class Level(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """The follower has been sent all up to `sequence`; and how far the leader knows it to be committed.
-
-    `wall_ns` is the leader's clock, for lag in seconds; it decides nothing.
-    """
+    """The follower has been sent all up to `sequence`; and how far the leader knows it to be committed."""
 
     epoch: int
     sequence: int
     committed: int
-    wall_ns: int = 0
 
 
 class Durable(msgspec.Struct, frozen=True, array_like=True, tag=12):

@@ -300,8 +300,8 @@ class Follower:
         # A timer runs, at whose end it hears what is committed.
         self.is_told_soon = False
         self.sequence = 0
-        # When an append was sent first that is not confirmed yet.
-        self._confirmed, self._behind_since = 0, 0.0
+        # Since when something waits to be confirmed; the confirmation of a part begins it anew.
+        self._behind_since = 0.0
 
     def sent(self, sequence: int) -> None:
         if sequence > self.sequence:
@@ -309,7 +309,6 @@ class Follower:
             self._behind_since = self._behind_since or time.monotonic()
 
     def note(self, sequence: int) -> None:
-        self._confirmed = sequence
         self._behind_since = time.monotonic() if sequence < self.sequence else 0.0
 
     def lag_s(self) -> float:

@@ -26,7 +26,6 @@ from secrets import randbits
 import msgspec
 
 from ...errors import (
-    BadRequest,
     Fenced,
     LeaderUnknown,
     NotLeader,
@@ -36,23 +35,14 @@ from ...errors import (
     Unreachable,
 )
 from ...replication.ballots import next_ballot, node_of
-from ...replication.frames import LEVEL, Hello, LogFacts, in_pages
+from ...replication.frames import LEVEL, Hello, LogFacts
 from ...replication.reconcile import asked_min
 from ...runtime.fatal import fatal_ends_process
 from ..settings import Settings
 from .cluster_file import ClusterFacts, new_cluster_id, read_facts, write_facts
-from .election import promote
-from .link import (
-    FIRST_FRAME_S,
-    Claim,
-    Granted,
-    Introduction,
-    Link,
-    Operation,
-    Report,
-    dial,
-)
+from .link import FIRST_FRAME_S, Claim, Granted, Introduction, Link, dial
 from .operating import OPERATOR
+from .peer_listener import PeerListener
 from .peer_tls import peer_contexts, require_node
 from .promotion import Asked, Peer, Role
 
@@ -104,14 +94,13 @@ class Membership:
         self._accepting: ssl.SSLContext | None = contexts[0] if contexts else None
         self._dialling: ssl.SSLContext | None = contexts[1] if contexts else None
         self._is_to_look = asyncio.Event()
-        self._links: set[asyncio.Task[None]] = set()
         # Held by what begins to lead while it asks the peer: a promotion and a claim never do so at the same time.
         self.deciding = asyncio.Lock()
         # That with the leader, while one is followed.
         self._link: Link | None = None
-        self._said = self._said_refused = ""
+        self._said = ""
         self._watching: asyncio.Task[None] | None = None
-        self._server: asyncio.Server | None = None
+        self._listener = PeerListener(self)
 
     # The life of it.
 
@@ -119,11 +108,8 @@ class Membership:
         """Listen for the peer, and decide a very first start. Refused: this node may not begin a cluster."""
         if not self.facts.cluster_id and not self.cluster.follow:
             await self._begin_cluster()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Link(self._accept), sock=listener, ssl=self._accepting
-        )
-        self._watching = loop.create_task(self._watch())
+        await self._listener.start(listener, self._accepting)
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def _begin_cluster(self) -> None:
         """The first start without --follow: a person said that this node is the one that has the data."""
@@ -139,11 +125,9 @@ class Membership:
         self.lead(epoch)
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for task in [self._watching, *self._links]:
-            if task is not None:
-                task.cancel()
+        self._listener.stop()
+        if self._watching is not None:
+            self._watching.cancel()
 
     def _write(self, facts: ClusterFacts) -> None:
         assert facts.epoch >= self.facts.epoch, "a promise is never taken back"
@@ -157,7 +141,7 @@ class Membership:
         while write is not None and self._unwritten:
             write(*self._unwritten.pop(0))
 
-    def _audit(self, what: str, where: str) -> None:
+    def audit(self, what: str, where: str) -> None:
         if self._write_audit is None:
             self._unwritten.append((what, where))
         else:
@@ -199,7 +183,7 @@ class Membership:
 
     # Asking the peer.
 
-    def _introduction(self, purpose: str = "ask") -> Introduction:
+    def introduction(self, purpose: str = "ask") -> Introduction:
         facts = self.facts
         return Introduction(
             cluster=self.cluster.name,
@@ -219,9 +203,9 @@ class Membership:
         link = await dial(address, self._dialling)
         try:
             async with asyncio.timeout(FIRST_FRAME_S):
-                link.send(self._introduction(purpose))
+                link.send(self.introduction(purpose))
                 told: Introduction = await link.expect(Introduction)
-            self._check(told, link)
+            self.check(told, link)
         except TimeoutError:
             link.close()
             raise Unreachable(address, "it does not say who it is") from None
@@ -229,9 +213,9 @@ class Membership:
             link.close()
             raise
         link.introduced()
-        return link, self._peer(told, link, address)
+        return link, self.peer(told, link, address)
 
-    def _peer(self, told: Introduction, link: Link, address: str) -> Peer:
+    def peer(self, told: Introduction, link: Link, address: str) -> Peer:
         http, binary = (one.replace("{host}", link.host) for one in (told.http, told.binary))
         return Peer(
             told.node,
@@ -245,7 +229,7 @@ class Membership:
             told.cluster_id,
         )
 
-    def _check(self, told: Introduction, link: Link) -> None:
+    def check(self, told: Introduction, link: Link) -> None:
         """Forbidden: the certificate is not that of the node. Refused: it is of another cluster, or has our number."""
         if self.cluster.is_tls:
             require_node(link.certificate, told.node, self.cluster.name)
@@ -307,7 +291,7 @@ class Membership:
             if not self.has_all():
                 # A peer that was promoted meanwhile, or has promised to follow one that was, says so.
                 for peer in await self._ask_all():
-                    self._heard(peer)
+                    self.heard(peer)
             return
         peers = await self._ask_all()
         leaders = [one for one in peers if one.role == Role.LEADING.value]
@@ -330,7 +314,7 @@ class Membership:
         copies = min(self.facts.copies or self.cluster.copies, self.cluster.copies)
         return len(peers) >= max(1, asked_min(self.cluster.node_count, copies) - 1)
 
-    def _heard(self, peer: Peer) -> None:
+    def heard(self, peer: Peer) -> None:
         """Step down if another node leads in a later epoch, or has promised to follow one."""
         if peer.epoch > self.facts.epoch:
             self.step_down(f"node {peer.node} knows epoch {peer.epoch}")
@@ -419,65 +403,12 @@ class Membership:
         self.is_whole = True
         self._become(Role.LEADING)
 
-    # The peer and operators ask.
-
-    def _accept(self, link: Link) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(link))
-        self._links.add(task)
-        task.add_done_callback(self._links.discard)
-
-    async def _serve(self, link: Link) -> None:
-        try:
-            await self._answer(link)
-        except Unreachable:
-            pass  # The other side has hung up.
-        except PenstockError as error:
-            self._say_refused(f"peer {link.host} refused: {error}")
-            link.refuse(error, self.facts.epoch)
-        except TimeoutError:
-            self._say_refused(f"peer {link.host} refused: it does not say who it is")
-        finally:
-            link.close()
-
-    def _say_refused(self, text: str) -> None:
-        """A peer comes again and again: one line is enough."""
-        if text != self._said_refused:
-            self._said_refused = text
-            self.logger.warning("%s", text)
-
-    async def _answer(self, link: Link) -> None:
-        async with asyncio.timeout(FIRST_FRAME_S):
-            told: Introduction = await link.expect(Introduction)
-        self._check(told, link)
-        link.introduced()
-        link.send(self._introduction(told.purpose))
-        if told.role == OPERATOR:
-            await self._operate(link, told.node)
-            return
-        self._heard(self._peer(told, link, ""))
-        if told.purpose == "follow":
-            if self.role is not Role.LEADING or self.serve_follower is None:
-                raise self.refusal()
-            await self.serve_follower(link, told)
-        else:
-            with suppress(Unreachable):
-                claim: Claim = await link.expect(Claim)
-                if claim.is_promotion:
-                    await self._grant_promotion(link, claim)
-                else:
-                    self._grant(link, claim, told)
+    # What this node promises its peers.
 
     def _require_later(self, epoch: int) -> None:
         """Fenced: this one or a later one was promised, or this node leads."""
         if epoch <= self.facts.epoch or self.role is Role.LEADING:
             raise Fenced(epoch, promised=self.facts.epoch)
-
-    async def _grant_promotion(self, link: Link, claim: Claim) -> None:
-        """Promise to follow nothing earlier, leave the leader, and say what this node has. Fenced, Unavailable."""
-        asked = await self.promise_to(claim.epoch)
-        link.send(asked.said)
-        for page in in_pages([*asked.logs.values()]):
-            link.send(page)
 
     async def promise_to(self, epoch: int) -> Asked:
         """Follow nothing before an epoch, durably, and find out what this node has then. Fenced, Unavailable."""
@@ -491,31 +422,15 @@ class Membership:
         said = Granted(epoch, facts.leader_epoch, facts.is_level, facts.copies, is_whole)
         return Asked(self.node, "", said, logs)
 
-    def _grant(self, link: Link, claim: Claim, told: Introduction) -> None:
+    def grant(self, claim: Claim, told: Introduction) -> None:
         """Promise to follow nothing earlier. Fenced: something later was promised, or this node leads."""
         self._require_later(claim.epoch)
         if told.epoch < self.facts.epoch and node_of(self.facts.epoch) != told.node:
             # It led last once, and another may have led since.
             raise Fenced(told.epoch, promised=self.facts.epoch)
         self._write(self.facts.granted(claim.epoch, claim.copies, led_epoch=told.epoch))
-        link.send(Granted(claim.epoch))
 
     # What a person says.
-
-    async def _operate(self, link: Link, node: int) -> None:
-        operation: Operation = await link.expect(Operation)
-        done: dict[str, object]
-        if operation.action == "promote":
-            done = await promote(self, is_forced=operation.is_forced)
-            self._audit("promote", f"node {self.node}, asked with the certificate of node {node}")
-        elif operation.action == "hand-over":
-            await self.require_leading()(node)
-            done = self.report()
-        elif operation.action == "status":
-            done = self.report()
-        else:
-            raise BadRequest(f"there is no operation {operation.action[:40]!r}")
-        link.send(Report(msgspec.json.encode(done)))
 
     def require_leading(self) -> HandOver:
         """How this node hands over. NotLeader."""
