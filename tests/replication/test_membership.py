@@ -14,7 +14,15 @@ from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
 from penstock.server.standby.cluster_file import ClusterFacts, read_facts, write_facts
 from penstock.server.standby.election import promote
-from penstock.server.standby.link import Claim, Granted, Introduction, Link, Operation, dial
+from penstock.server.standby.link import (
+    Claim,
+    Granted,
+    Introduction,
+    Link,
+    Operation,
+    PeerRefused,
+    dial,
+)
 from penstock.server.standby.membership import Membership
 from penstock.server.standby.operating import operate
 from penstock.server.standby.promotion import Role
@@ -144,6 +152,29 @@ async def test_a_leader_that_hears_of_a_later_epoch_stops(tmp_path):
     await node.stop()
     assert node.role is Role.WAITING
     assert [one.code for one in told] == ["NOT_LEADER"]
+
+
+async def test_a_node_that_has_stepped_down_takes_no_follower_while_its_data_is_still_open(
+    tmp_path,
+):
+    node, address = await started(tmp_path, ClusterFacts("c", 258, led=True, copies=2))
+    taken: list[Introduction] = []
+
+    async def serve(_link: Link, told: Introduction) -> None:
+        taken.append(told)
+
+    node.serve_follower = serve
+    node.lead(514)
+    node.step_down("another one leads")
+    link = await dial(address, None)
+    link.send(Introduction("penstock", "c", 1, 514, "waiting", "follow"))
+    await link.expect(Introduction)
+    with pytest.raises(PeerRefused) as refused:
+        await link.expect(Granted)
+    link.close()
+    await node.stop()
+    assert refused.value.refusal.code == "NOT_LEADER"
+    assert not taken
 
 
 @pytest.mark.parametrize(
