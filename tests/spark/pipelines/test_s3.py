@@ -1,15 +1,17 @@
 """A lake in a bucket, through a server that speaks the protocol of S3: one winner, and one line when it is gone."""
 
 import json
+import socket
 from datetime import timedelta
-from threading import Event
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Event, Thread
 
 import pyarrow as pa
 import pytest
 
 from penstock.cli.exits import Exit, run
 from penstock.cli.root import root
-from penstock.errors import AlreadyExists, Refused, Unavailable
+from penstock.errors import AlreadyExists, Forbidden, Refused, Unavailable
 from penstock.spark.pipelines import s3_store
 from penstock.spark.pipelines.archive import Archive, ArchiveOptions
 from penstock.spark.pipelines.delta import publish as to_delta
@@ -143,3 +145,36 @@ def test_a_wrong_address_is_refused_and_a_secret_in_it_is_not_printed(address, s
     with pytest.raises(Refused, match=said) as found:
         store_of(address)
     assert "secret" not in str(found.value)
+
+
+@pytest.fixture
+def refusing():
+    """Returns the address of a store that refuses every request."""
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(403)
+            self.end_headers()
+
+        do_HEAD = do_GET  # noqa: N815 the server calls it by this name
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_store_that_refuses_and_one_that_is_gone_are_told_apart(refusing, monkeypatch):
+    monkeypatch.setattr(s3_store, "RETRIES", 1)
+    path = "topic=403/ACCESS_DENIED-403.parquet"
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        gone = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    for address, error in ((refusing, Forbidden), (gone, Unavailable)):
+        use_store(monkeypatch, address)
+        store = store_of("s3://bucket/lake")
+        for ask in (store.read, store.open_read):
+            with pytest.raises(error):
+                ask(path)
