@@ -1,6 +1,5 @@
 """Delayed messages as the client shows them."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -8,6 +7,7 @@ import msgspec
 from ..api.arguments import partition_number, text, utf8
 from ..api.delays import DelayedId, DelayedMessage, DelayState
 from ..api.delays import DelayStats as PartitionDelays
+from ..api.json.delays import stats_of_topic
 from ..api.units import Duration, Moment, duration_ns, moment_ns, time_text
 from ..errors import Refused
 
@@ -88,7 +88,7 @@ _COUNTED = ("pending", "delivered", "cancelled", "expired", "lost")
 
 def stats_of(found: dict[str, list[PartitionDelays]]) -> DelayStats:
     by_topic = {
-        topic: _topic_stats(partitions)
+        topic: stats_of_topic(partitions)
         for topic, partitions in found.items()
         if any(one.size_bytes for one in partitions)
     }
@@ -98,13 +98,3 @@ def stats_of(found: dict[str, list[PartitionDelays]]) -> DelayStats:
         wheel=[sum(level) for level in zip(*wheels, strict=True)],
         by_topic=by_topic,
     )
-
-
-def _topic_stats(partitions: Sequence[PartitionDelays]) -> dict[str, Any]:
-    dues = [one.next_due_ns for one in partitions if one.next_due_ns is not None]
-    counts = {
-        name: sum(getattr(one, name) for one in partitions)
-        for name in (*_COUNTED, "unreadable", "size_bytes")
-    }
-    wheel = [sum(level) for level in zip(*(one.wheel for one in partitions), strict=True)]
-    return {**counts, "next": time_text(min(dues)) if dues else None, "wheel": wheel}

@@ -6,12 +6,10 @@ from typing import Any
 import msgspec
 
 from ..api.arguments import partition_number
-from ..api.groups import GroupFacts, GroupLag, InFlight, MemberFacts, Move, PartitionOffset
-from ..api.units import time_text
+from ..api.groups import GroupFacts, GroupLag, Move, PartitionOffset
+from ..api.json.groups import group_out
 from ..errors import Refused
 from .commands import name_of
-
-_MS_NS = 1_000_000
 
 
 class GroupName(msgspec.Struct, frozen=True):
@@ -63,31 +61,7 @@ class Lag(msgspec.Struct, frozen=True):
 
 def group_of(found: GroupFacts) -> Group:
     """A group. Of a shared one those members are known that polled of late, or hold messages."""
-    topics, held = list(found.modes), dict(found.in_flight)
-    members = [
-        _member(one, held.pop(one.id, 0))
-        for one in found.members
-        if not set(topics).isdisjoint(one.topics)
-    ]
-    for poller in found.pollers:
-        name, read, host, at_ns = poller
-        one = MemberFacts(name, name, read, (), (), host, at_ns)
-        members.append(_member(one, held.pop(name, 0)))
-    members += [_member(MemberFacts(one, one, (), (), ()), count) for one, count in held.items()]
-    modes, state, assignor = found.modes, found.state, found.assignor
-    return Group(found.group, state, found.generation, assignor, modes, topics, members)
-
-
-def _member(one: MemberFacts, in_flight: int) -> dict[str, Any]:
-    return {
-        "member_id": one.id,
-        "client_id": one.client,
-        "in_flight": in_flight,
-        "assigned_partitions": [*map(str, one.assigned)],
-        "partitions_to_revoke": [*map(str, one.to_release)],
-        "host": one.host,
-        "last_poll": None if one.last_poll_ns is None else time_text(one.last_poll_ns),
-    }
+    return msgspec.convert(msgspec.to_builtins(group_out(found)), Group)
 
 
 def lag_of(group: str, found: GroupLag) -> Lag:
@@ -107,22 +81,6 @@ def floors_of(found: GroupLag) -> dict[str, dict[int, int]]:
 def moves_of(found: dict[str, list[Move]]) -> list[dict[str, Any]]:
     """Where a reset moved a group, or would move it, a row for each partition."""
     return [{"topic": topic, **one._asdict()} for topic, some in found.items() for one in some]
-
-
-def held_of(one: InFlight, group: str, now_ns: int) -> dict[str, Any]:
-    """A message that a member holds, as a row."""
-    return {
-        "receipt_handle": one.receipt,
-        "topic": one.topic,
-        "partition": one.partition,
-        "offset": one.offset,
-        "consumer": one.member,
-        "group": group,
-        "delivery_count": one.attempts,
-        "first_delivery": time_text(one.first_delivery_ns),
-        "last_delivery": time_text(one.last_delivery_ns),
-        "deadline": time_text(now_ns + one.deadline_in_ms * _MS_NS),
-    }
 
 
 def committed_offsets(floors: Mapping[str, Mapping[int, int]]) -> tuple[PartitionOffset, ...]:

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 
 from ..api.frames import HelloReply
-from ..api.groups import PartitionLanes, TopicLanes
+from ..api.groups import TopicLanes
 from ..api.health import DeliveryFigures
+from ..api.json.lanes import lanes_out, totals_of
 from ..api.topics import TopicDescription
-from ..api.units import time_text
-from ..model import Priority
 
 _S_NS = 1_000_000_000
 
@@ -70,34 +69,5 @@ def reliability_of(found: dict[str, DeliveryFigures]) -> Reliability:
 
 
 def lanes_of(found: dict[str, TopicLanes]) -> Lanes:
-    everything = [part for one in found.values() for part in one.partitions]
-    return Lanes(
-        {topic: _topic_lanes(one) for topic, one in found.items()},
-        {
-            one.name.lower(): {
-                "ready": sum(part.lanes[one].waiting for part in everything),
-                "in_flight": sum(part.lanes[one].in_flight for part in everything),
-                "served": sum(part.lanes[one].served for part in everything),
-            }
-            for one in Priority
-        },
-    )
-
-
-def _topic_lanes(found: TopicLanes) -> dict[str, Any]:
-    parts = {str(one.partition): _partition_lanes(one) for one in found.partitions}
-    return {"group": found.group, "partitions": parts}
-
-
-def _partition_lanes(found: PartitionLanes) -> dict[str, list[Any]]:
-    lanes = found.lanes
-    served_at = [one.served_at_ns for one in lanes]
-    return {
-        "ready": [one.waiting for one in lanes],
-        "in_flight": [one.in_flight for one in lanes],
-        "served": [one.served for one in lanes],
-        "enqueue_rate": [round(one.enqueued_per_second, 3) for one in lanes],
-        "dequeue_rate": [round(one.per_second, 3) for one in lanes],
-        "last_served": [None if one is None else time_text(one) for one in served_at],
-        "wait_ms": [round(one.wait_ms, 3) for one in lanes],
-    }
+    shown = {topic: lanes_out(one.group, one.partitions) for topic, one in found.items()}
+    return Lanes(shown, totals_of([part for one in found.values() for part in one.partitions]))

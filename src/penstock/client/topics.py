@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from ..api.json.topics import topic_out
 from ..api.topics import TopicDescription
 
 
@@ -48,13 +49,4 @@ class Compaction(msgspec.Struct, frozen=True):
 
 
 def topic_of(found: TopicDescription) -> Topic:
-    parts = found.partitions
-    return Topic(
-        found.name,
-        len(parts),
-        sum(one.messages for one in parts),
-        sum(one.size_bytes for one in parts),
-        {str(one.number): Ends(one.earliest, one.latest) for one in parts if not one.fault},
-        found.settings,
-        {str(one.number): one.fault for one in parts if one.fault},
-    )
+    return msgspec.convert(msgspec.to_builtins(topic_out(found)), Topic)

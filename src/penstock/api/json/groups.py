@@ -132,6 +132,7 @@ def partition_number(written: str) -> int:
 
 
 def held_out(one: InFlight, group: str, now_ns: int) -> dict[str, Any]:
+    """A message that a member holds."""
     return {
         "receipt_handle": one.receipt,
         "topic": one.topic,

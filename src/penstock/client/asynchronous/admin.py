@@ -47,6 +47,7 @@ from ...api.journeys import (
     ListJourneys,
     SearchJourneys,
 )
+from ...api.json.groups import held_out
 from ...api.letters import ALL_LETTERS, Discarded, Letters, Redriven, redriven_of, selection_of
 from ...api.topics import (
     AddPartitions,
@@ -79,7 +80,6 @@ from ..groups import (
     committed_offsets,
     floors_of,
     group_of,
-    held_of,
     lag_of,
     moves_of,
 )
@@ -230,7 +230,7 @@ class AsyncAdmin:
         """The messages that members of a group hold: place, consumer, attempts, deadline."""
         found = await self.execute(ListInFlight(name_of("group", group)))
         now_ns = time.time_ns()
-        return [held_of(one, group, now_ns) for one in found]
+        return [held_out(one, group, now_ns) for one in found]
 
     async def dead_letters(
         self, topic: str, *, selection: Letters = ALL_LETTERS, limit: int = 1000
