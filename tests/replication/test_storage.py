@@ -1,11 +1,14 @@
 """What a follower finds when it starts: a crash while a log was made is no damage, what was synced and is gone is."""
 
+import random
+
 import pytest
 
 from penstock.codec import Columns, encode
 from penstock.replication.frames import EpochAt, LogFacts
 from penstock.replication.storage import Storage
 from penstock.sim import SimDisk
+from penstock.sim.crash import check_crashes
 
 PATH = "topics/default/orders/partition-0/state"
 IDENTITY, SEGMENT = f"{PATH}/identity", f"{PATH}/00000000000000000000.log"
@@ -57,3 +60,15 @@ def test_what_was_synced_and_is_gone_is_damage() -> None:
         storage = Storage(disk)
         assert not storage.open()
         assert [one.path for one in storage.aside] == [PATH]
+
+
+def test_a_power_cut_at_any_moment_while_a_log_is_made_is_no_damage() -> None:
+    def make(disk: SimDisk) -> None:
+        Storage(disk).make(FACTS)
+
+    def check(disk: SimDisk, marks: object) -> None:
+        storage = Storage(disk)
+        assert storage.open()
+        assert not storage.aside
+
+    check_crashes(make, check, entropy=random.Random(7))

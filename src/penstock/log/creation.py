@@ -1,6 +1,6 @@
-"""Creates new logs for a caller that makes many at once: it writes their files first and syncs them together."""
+"""Creates new logs, many at once: all are written before any is synced, so that the disk syncs them together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
 from ..config import LogConfig
@@ -15,41 +15,62 @@ from .reign import ALONE, Reign
 _BEFORE_ALL = Epoch(0)
 
 
-def create_log(
-    disk: Disk,
-    directory: str,
-    files: ExitStack,
-    *,
-    log_id: LogId,
-    config: LogConfig,
-    reign: Reign = ALONE,
-    at: int = 0,
-    epochs: Sequence[EpochStart] = (),
-) -> tuple[Log, list[File]]:
-    """Returns an empty log in a new directory, and the files that the caller has to sync before the directory.
-
-    A copy of another node's log begins `at` its start, with the `epochs` that it has up to there.
+class NewLogs:
+    """Logs that are being made. Their identities are written last, once all else of them is durable: a log with an
+    identity was made whole, and one without was never used.
 
     The files stay open until `files` closes them, because the system tells of a write that failed to those that had it
-    open. The log counts as closed until its first sync, so that closing one that was never written to writes nothing.
+    open.
     """
-    first = reign.next_epoch(_BEFORE_ALL)
-    start = Offset(at)
-    begun = tuple(epochs) or (EpochStart(first, start),)
-    checkpoint = Checkpoint(start, start, 0, start, 0, start, begun, is_closed=True)
-    log = Log(disk, directory, log_id, config, checkpoint, reign=reign)
-    disk.make_directories(directory, is_synced=False)
-    contents = {IDENTITY: identity_bytes(log_id), CHECKPOINT: checkpoint.to_bytes(log.seed)}
-    written: list[File] = []
-    for name, content in contents.items():
-        file = disk.create(f"{directory}/{name}")
-        files.callback(file.close)
-        file.append(content)
-        written.append(file)
-    segment = log.new_segment(start)
-    segment.create()
-    log.segments.append(segment)
-    log.saved_checkpoint = checkpoint
-    log.changed_checkpoint()
-    reign.opened(log)
-    return log, written
+
+    def __init__(self, disk: Disk, files: ExitStack) -> None:
+        self._disk, self._files = disk, files
+        self._directories: list[str] = []
+        self._checkpoints: list[File] = []
+        self._identities: list[tuple[File, bytes]] = []
+
+    def create(
+        self,
+        directory: str,
+        *,
+        log_id: LogId,
+        config: LogConfig,
+        reign: Reign = ALONE,
+        at: int = 0,
+        epochs: Sequence[EpochStart] = (),
+    ) -> Log:
+        """Returns an empty log in a new directory; it may be written to once `sync` has returned.
+
+        A copy of another node's log begins `at` its start, with the `epochs` that it has up to there. The log counts as
+        closed until its first sync, so that closing one that was never written to writes nothing.
+        """
+        first = reign.next_epoch(_BEFORE_ALL)
+        start = Offset(at)
+        begun = tuple(epochs) or (EpochStart(first, start),)
+        checkpoint = Checkpoint(start, start, 0, start, 0, start, begun, is_closed=True)
+        log = Log(self._disk, directory, log_id, config, checkpoint, reign=reign)
+        self._disk.make_directories(directory, is_synced=False)
+        self._directories.append(directory)
+        self._identities.append((self._file(directory, IDENTITY), identity_bytes(log_id)))
+        file = self._file(directory, CHECKPOINT)
+        file.append(checkpoint.to_bytes(log.seed))
+        self._checkpoints.append(file)
+        segment = log.new_segment(start)
+        segment.create()
+        log.segments.append(segment)
+        log.saved_checkpoint = checkpoint
+        log.changed_checkpoint()
+        reign.opened(log)
+        return log
+
+    def _file(self, directory: str, name: str) -> File:
+        file = self._disk.create(f"{directory}/{name}")
+        self._files.callback(file.close)
+        return file
+
+    def sync(self, parents: Iterable[str]) -> None:
+        """Return once the logs, and the directories that theirs are in, are durable."""
+        self._disk.sync_all(self._checkpoints, [*self._directories, *parents])
+        for file, content in self._identities:
+            file.append(content)
+        self._disk.sync_all([file for file, _ in self._identities], [])

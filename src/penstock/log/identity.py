@@ -1,4 +1,4 @@
-"""The identity of a log: 24 bytes, written before anything else and never again.
+"""The identity of a log: 24 bytes, written once: before any batch, and last of all when many logs are made at once.
 
  0  u32  magic      "PNID"
  4  u32  version    1

@@ -11,7 +11,7 @@ from ..config import LogConfig
 from ..errors import Damaged, DamagedFile, FileMissing, Refused
 from ..log import Log, SyncPlan, open_log
 from ..log.checkpoint import NO_META, EpochStart, MetaMark, read_checkpoint
-from ..log.creation import create_log
+from ..log.creation import NewLogs
 from ..log.identity import read_identity
 from ..log.layout import CHECKPOINT, IDENTITY, base_offset_of
 from ..log.opening import set_aside as set_aside_bytes
@@ -98,7 +98,7 @@ class Storage:
         return is_whole
 
     def _is_unfinished(self, path: str) -> bool:
-        """Whether a crash came while the log was made: its identity is synced before anything is written to it."""
+        """Whether a crash came while the log was made: then it has no whole identity, and no batch."""
         try:
             read_identity(self.disk, path)
         except DamagedFile:
@@ -139,18 +139,16 @@ class Storage:
         """Make a log that begins where another node's does, durably."""
         first = _first_epoch(facts, facts.start)
         with ExitStack() as files:
-            log, written = create_log(
-                self.disk,
+            new = NewLogs(self.disk, files)
+            log = new.create(
                 facts.path,
-                files,
                 log_id=LogId(facts.log_id),
                 config=_config_of(facts),
                 reign=FOLLOWING,
                 at=facts.start,
                 epochs=[first],
             )
-            parents = [*_parents(facts.path)]
-            self.disk.sync_all(written, [facts.path, *parents, ""])
+            new.sync([*_parents(facts.path), ""])
         self._add(log)
         return log
 

@@ -10,12 +10,12 @@ from ...codec import HEAD_BYTES, Head, Origin, batches_in
 from ...config import LogConfig, TopicConfig
 from ...errors import DamagedBatch, NoSpace
 from ...log import Log, Recovery
-from ...log.creation import create_log
+from ...log.creation import NewLogs
 from ...log.journal import ReplayResult
 from ...log.opening import Examination, KnownEnd, examine
 from ...log.snapshot import snapshot_offsets
 from ...model import LogId, Offset
-from ...ports import Disk, File
+from ...ports import Disk
 from ..topics import PartitionEnds
 from .damage import behind
 from .machine import PartitionMachine
@@ -116,20 +116,15 @@ def create_partitions(
     """
     configs = {"messages": setting.config.log_config(), "state": _STATE_CONFIG}
     made: list[Partition] = []
-    written: list[File] = []
-    synced: list[str] = []
     with ExitStack() as files, ExitStack() as opened:
+        new = NewLogs(disk, files)
         for directory, identity in directories.items():
             logs: list[Log] = []
             for kind, config in configs.items():
                 path, log_id = f"{directory}/{kind}", log_id_of(identity, kind)
-                log, parts = create_log(
-                    disk, path, files, log_id=log_id, config=config, reign=setting.reign
-                )
+                log = new.create(path, log_id=log_id, config=config, reign=setting.reign)
                 opened.callback(log.discard)
                 logs.append(log)
-                written += parts
-                synced.append(path)
             messages, state = logs
             side_logs = (
                 _side_log(disk, directory, identity, setting, "delayed"),
@@ -140,7 +135,7 @@ def create_partitions(
             _recover(partition, -1, now)
             made.append(partition)
         parents = {directory.rpartition("/")[0]: None for directory in directories}
-        disk.sync_all(written, [*synced, *directories, *parents])
+        new.sync([*directories, *parents])
         opened.pop_all()
     return made
 
