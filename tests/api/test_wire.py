@@ -27,6 +27,7 @@ from penstock.api.publish import (
     Published,
     PublishedRun,
     PublishRecords,
+    Safety,
 )
 from penstock.api.receipts import Place
 from penstock.api.received import Received
@@ -179,28 +180,33 @@ REPLIES = [
 
 @pytest.mark.parametrize(("kind", "reply"), REPLIES)
 def test_replies_round_trip(kind, reply):
-    found = back(kind, wire.encode_reply(kind, reply, Guarantee.BUFFERED))
+    found = back(kind, wire.encode_reply(kind, reply))
     assert (list(found) if kind is Publish else found) == reply
 
 
 def test_a_run_of_stored_messages_travels_as_one():
     run = PublishedRun(FIRST, 100_000)
-    pieces = wire.encode_reply(PublishBatch, BatchStored(run, 3), Guarantee.FSYNCED)
+    pieces = wire.encode_reply(PublishBatch, BatchStored(run, 3), Safety(Guarantee.FSYNCED))
     assert len(joined(pieces)) < 40
-    found, guarantee = wire.decode_reply(PublishBatch, joined(pieces))
-    assert guarantee is Guarantee.FSYNCED
+    found, safety = wire.decode_reply(PublishBatch, joined(pieces))
+    assert safety == (Guarantee.FSYNCED, 0)
     assert found.partitions == 3
     assert (len(found.stored), found.stored[-1]) == (100_000, FIRST._replace(offset=100_039))
 
 
+def test_copies_follow_a_reply_where_earlier_clients_do_not_look():
+    alone, copied = Safety(Guarantee.REPLICATED), Safety(Guarantee.REPLICATED, 2)
+    short, long = (joined(wire.encode_reply(Publish, [FIRST], one)) for one in (alone, copied))
+    assert bytes(long) == bytes(short) + b"\2"
+    assert wire.decode_reply(Publish, long).safety == copied
+
+
 def test_errors_among_outcomes_stay_errors():
-    stored, error = back(
-        PublishEach, wire.encode_reply(PublishEach, [FIRST, ERROR], Guarantee.BUFFERED)
-    )
+    stored, error = back(PublishEach, wire.encode_reply(PublishEach, [FIRST, ERROR]))
     assert stored == FIRST
     assert isinstance(error, NotFound)
     outcome = LeaseOutcome(floor=3, stale=frozenset({1}), retry_in_ms={2: 100})
-    done, error = back(Answer, wire.encode_reply(Answer, [outcome, ERROR], Guarantee.BUFFERED))
+    done, error = back(Answer, wire.encode_reply(Answer, [outcome, ERROR]))
     assert done == outcome
     assert (error.code, str(error), error.fields) == (ERROR.code, str(ERROR), ERROR.fields)
 
@@ -208,7 +214,7 @@ def test_errors_among_outcomes_stay_errors():
 def test_damage_in_a_delayed_message_stays_an_error():
     damage = DamagedBatch("p", 1, "torn", next_offset=None)
     message = DelayedMessage("a", 0, 1, DelayState.PENDING, 5, b"k", None, damage)
-    found = back(GetDelayed, wire.encode_reply(GetDelayed, message, Guarantee.BUFFERED))
+    found = back(GetDelayed, wire.encode_reply(GetDelayed, message))
     assert isinstance(found.damage, Damaged)
     assert str(found.damage) == str(damage)
 
@@ -266,6 +272,6 @@ def test_what_is_no_reply_is_refused(body):
 
 
 def test_a_poll_without_its_part_is_refused():
-    body = wire.encode_reply(CountReady, None, Guarantee.BUFFERED)
+    body = wire.encode_reply(CountReady, None)
     with pytest.raises(BadRequest):
         wire.decode_reply(Poll, joined(body))

@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 
 from penstock.api.frames import COMMAND, HELLO, HelloReply, Limits, read_header
 from penstock.api.frames import reply_head as head_of_reply
-from penstock.api.publish import Guarantee
 from penstock.api.wire import decode_command, encode_error, encode_reply, encode_value
 from penstock.errors import TooManyRequests
 
@@ -69,9 +68,7 @@ def reply_frame(correlation, pieces):
 
 def reply_to(request, value):
     """The answer of a server that carried a command out."""
-    return reply_frame(
-        request.correlation, encode_reply(type(request.command), value, Guarantee.BUFFERED)
-    )
+    return reply_frame(request.correlation, encode_reply(type(request.command), value))
 
 
 def busy(frame):

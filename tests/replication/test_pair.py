@@ -215,18 +215,29 @@ def test_certificates_of_another_cluster_are_refused_in_one_line(tmp_path):
         first.until_in_sync()
 
 
+def safety_of(one):
+    return one.guarantee, one.copies
+
+
 def test_a_leader_that_goes_on_alone_says_so_and_its_standby_leads_only_by_force(tmp_path):
     with pair(tmp_path, cluster__min_isr="1") as (first, second):
         assert first.call("POST", "/topics", TOPIC).status == 201
         both = first.publish("0").json["results"][0]
         assert (both["guarantee"], both["copies"]) == ("replicated", 2)
         with Client(first.address) as client:
-            assert client.publish("orders", b"1", acks="all").guarantee == "replicated"
+            assert safety_of(client.publish("orders", b"1", acks="all")) == ("replicated", 2)
         first.until_confirmed()
         second.kill()
         first.until(lambda: first.call("GET", "/cluster").json["in_sync"] == 1, "alone")
         alone = first.publish("a").json["results"][0]
         assert (alone["guarantee"], alone["copies"]) == ("fsynced", 1)
+        with Client(first.address) as client, client.producer("orders", acks="all") as producer:
+            # A value alone, a message with a key, and a batch: none of them is asked for in the same way.
+            alone = client.publish("orders", b"b", acks="all")
+            keyed = client.publish("orders", b"c", key=b"k", acks="all")
+            assert [*map(safety_of, (alone, keyed))] == [("fsynced", 1)] * 2
+            assert safety_of(client.publish("orders", b"d", acks="none")) == ("buffered", 1)
+            assert safety_of(producer.send(b"e").result(30)) == ("fsynced", 1)
         first.kill()
         second.start()
         refused = second.command("promote")

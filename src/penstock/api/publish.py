@@ -30,6 +30,20 @@ class Guarantee(Enum):
     REPLICATED = "replicated"
 
 
+class Safety(NamedTuple):
+    """What a reply to a publish says: what holds, and on how many machines the messages are.
+
+    `copies` is 0 where no other machine ever has a copy: a broker without a standby.
+    """
+
+    guarantee: Guarantee
+    copies: int = 0
+
+
+BUFFERED = Safety(Guarantee.BUFFERED)
+"""What a broker without a standby says of messages that it has not synced."""
+
+
 class Published(NamedTuple):
     """Where a message is, or where its first copy was."""
 

@@ -40,7 +40,16 @@ from .error_reply import ErrorReply, error_reply, rebuilt_error
 from .fetch import FetchReply, SkippedRange
 from .frames import Hello
 from .leased import LeasedMessages
-from .publish import Acks, BatchStored, Guarantee, Published, PublishedRun, PublishOutcome
+from .publish import (
+    BUFFERED,
+    Acks,
+    BatchStored,
+    Guarantee,
+    Published,
+    PublishedRun,
+    PublishOutcome,
+    Safety,
+)
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -114,7 +123,7 @@ class Reply(NamedTuple, Generic[T]):
     """A reply, read. Of a poll, `value` is a `LeasedReply`."""
 
     value: T
-    guarantee: Guarantee
+    safety: Safety
 
 
 class _Call(NamedTuple):
@@ -361,11 +370,12 @@ _REPLIES = {
 }
 
 
-def encode_reply(kind: type[Command[Any]], reply: Any, guarantee: Guarantee) -> Pieces:
+def encode_reply(kind: type[Command[Any]], reply: Any, safety: Safety = BUFFERED) -> Pieces:
     """The body of a reply to a command; not for polls and fetches, whose messages are parts."""
     form = _FORM_OF.get(kind)
     packed = _ENCODE(reply if form is None else form.pack(reply))
-    return [_REPLY.pack(_OK, _NUMBER_OF[guarantee], len(packed)) + packed]
+    body = _REPLY.pack(_OK, _NUMBER_OF[safety.guarantee], len(packed)) + packed
+    return [body + bytes((safety.copies,)) if safety.copies else body]
 
 
 def encode_value(value: object) -> Pieces:
@@ -410,6 +420,7 @@ def decode_reply(kind: type[Command[Any]], body: memoryview) -> Reply[Any]:
     """
     packed, end, guarantee = _open_reply(body)
     call = _BY_KIND[kind]
+    copies = 0
     value: Any
     if call.reply is LeasedMessages:
         standing = _decoded(_STANDING, packed, "a member's standing")
@@ -421,7 +432,8 @@ def decode_reply(kind: type[Command[Any]], body: memoryview) -> Reply[Any]:
         value = _decoded(_REPLIES[kind], packed, f"a reply to {kind.__name__}")
         form = _FORM_OF.get(kind)
         value = value if form is None else form.unpack(value)
-    return Reply(value, guarantee)
+        copies = body[end] if end < len(body) else 0
+    return Reply(value, Safety(guarantee, copies))
 
 
 def decode_value(kind: type[T], body: memoryview) -> T:

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from ..api.arguments import value_of, whole_number
 from ..api.contents import LIMITS, Content, HeadersIn, bytes_of, pairs_of
 from ..api.publish import BatchStored as StoredBatch
-from ..api.publish import Delayed, Guarantee, PublishedRun
+from ..api.publish import Delayed, PublishedRun, Safety
 from ..api.publish import Published as StoredMessage
 from ..api.schedule_options import ContentReaders
 from ..api.units import Duration, Moment, priority_of, time_text
@@ -61,7 +61,7 @@ class Outgoing(msgspec.Struct, frozen=True):
 class Published(msgspec.Struct, frozen=True):
     """Where a message is stored, and how safely (`guarantee`: buffered, fsynced or replicated).
 
-    Delayed ones are in the delay log.
+    Delayed ones are in the delay log. `copies`: on how many machines it is; 0 from a broker that has no standby.
     """
 
     partition: int
@@ -70,10 +70,11 @@ class Published(msgspec.Struct, frozen=True):
     guarantee: str = "buffered"
     delayed: bool = False
     deliver_at: str | None = None
+    copies: int = 0
 
 
 class BatchStored(msgspec.Struct, frozen=True):
-    """Where a batch is stored, and how many partitions its topic has now."""
+    """Where a batch is stored, how safely, and how many partitions its topic has now."""
 
     partition: int
     base_offset: int
@@ -82,6 +83,7 @@ class BatchStored(msgspec.Struct, frozen=True):
     duplicate: bool
     guarantee: str
     partitions: int = 0
+    copies: int = 0
 
 
 _OPTIONS = frozenset(get_type_hints(PublishOptions))
@@ -153,14 +155,19 @@ class Batches:
         return found  # type: ignore[return-value]  # There are no errors among them.
 
 
-def published_of(one: StoredMessage, guarantee: Guarantee, due: int | None = None) -> Published:
-    deliver_at = None if due is None else time_text(due)
+def published_of(one: StoredMessage, safety: Safety, due: int | None = None) -> Published:
     return Published(
-        one.partition, one.offset, one.is_duplicate, guarantee.value, one.is_delayed, deliver_at
+        one.partition,
+        one.offset,
+        one.is_duplicate,
+        safety.guarantee.value,
+        one.is_delayed,
+        None if due is None else time_text(due),
+        safety.copies,
     )
 
 
-def batch_stored_of(found: StoredBatch, guarantee: Guarantee) -> BatchStored:
+def batch_stored_of(found: StoredBatch, safety: Safety) -> BatchStored:
     stored: Sequence[StoredMessage] = found.stored
     first, last = stored[0], stored[-1]
     is_run = isinstance(stored, PublishedRun)
@@ -171,6 +178,7 @@ def batch_stored_of(found: StoredBatch, guarantee: Guarantee) -> BatchStored:
         last.offset + 1,
         len(stored),
         is_repeat,
-        guarantee.value,
+        safety.guarantee.value,
         found.partitions,
+        safety.copies,
     )

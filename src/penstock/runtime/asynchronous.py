@@ -18,7 +18,7 @@ from ..api.consume import CountHeld, Poll
 from ..api.leased import LeasedMessages
 from ..api.members import PollMember
 from ..api.principals import LOCAL, Principal
-from ..api.publish import Guarantee
+from ..api.publish import Guarantee, Safety
 from ..broker.partition.start import visible_end
 from ..config import FsyncPolicy
 from ..errors import Damaged, PenstockError, Unavailable
@@ -162,12 +162,15 @@ class AsyncDriver:
         self.is_draining = False
         driver.after_change = self._after_change
 
-    @property
-    def synced_guarantee(self) -> Guarantee:
-        """What holds for a reply that has waited for its ticket."""
+    def safety(self, *, is_synced: bool) -> Safety:
+        """What holds for a reply: `is_synced` if it has waited for its ticket."""
         gate = self.driver.gate
-        is_copied = gate is not None and gate.confirmed_copies > 1
-        return Guarantee.REPLICATED if is_copied else Guarantee.FSYNCED
+        if not is_synced:
+            return Safety(Guarantee.BUFFERED, 0 if gate is None else 1)
+        if gate is None:
+            return Safety(Guarantee.FSYNCED)
+        copies = gate.confirmed_copies
+        return Safety(Guarantee.REPLICATED if copies > 1 else Guarantee.FSYNCED, copies)
 
     @property
     def waiting(self) -> int:

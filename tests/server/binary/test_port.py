@@ -90,7 +90,7 @@ def test_publish_poll_ack_and_fetch(client, topic):
 )
 def test_acks_say_what_a_publish_waits_for(client, topic, acks, guarantee):
     number = client.begin(PublishValues(topic, [b"a"]), acks=acks)
-    assert client.outcome(number).guarantee is guarantee
+    assert client.outcome(number).safety == (guarantee, 0)
 
 
 def test_many_requests_in_flight_are_all_answered(client, topic):

@@ -123,7 +123,7 @@ class AsyncClient(AsyncAdmin, AsyncSchedules, AsyncSchemas):
         if type(value) is bytes and not options:
             command = PublishValues(name_of("topic", topic), [value])
             reply = await self.connector.execute(command, acks=acks_or_none(acks))
-            return published_of(reply.value.first, reply.guarantee)
+            return published_of(reply.value.first, reply.safety)
         return (await self._publish(topic, [outgoing_of(value, options)], acks))[0]
 
     async def publish_many(
@@ -162,16 +162,14 @@ class AsyncClient(AsyncAdmin, AsyncSchedules, AsyncSchemas):
                 continue
             for (index, _), stored in zip(found, reply.value, strict=True):
                 is_error = isinstance(stored, PenstockError)
-                made = stored if is_error else published_of(stored, reply.guarantee)
+                made = stored if is_error else published_of(stored, reply.safety)
                 batches.results[index] = made
         for index, partition, delayed in batches.delayed:
             try:
                 reply = await self.connector.execute(
                     Schedule(name, [delayed], partition), acks=wanted
                 )
-                batches.results[index] = published_of(
-                    reply.value[0], reply.guarantee, delayed.due_ns
-                )
+                batches.results[index] = published_of(reply.value[0], reply.safety, delayed.due_ns)
             except PenstockError as error:
                 batches.results[index] = error
         await self._add_moments(name, batches)
@@ -196,7 +194,7 @@ class AsyncClient(AsyncAdmin, AsyncSchedules, AsyncSchemas):
         whole_batch = instance("a batch", batch, bytes)
         command = PublishBatch(name_of("topic", topic), partition_number(partition), whole_batch)
         reply = await self.connector.execute(command, acks=acks_or_none(acks))
-        return batch_stored_of(reply.value, reply.guarantee)
+        return batch_stored_of(reply.value, reply.safety)
 
     async def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
         """Messages of a partition from an `offset` or a time on. Belongs to no group, and finishes no message."""

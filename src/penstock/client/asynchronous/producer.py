@@ -44,7 +44,13 @@ class AsyncDelivery(msgspec.Struct, frozen=True, gc=False):
         stored = batch.stored
         assert stored is not None, "settled means stored or failed"
         offset = stored.base_offset + self.index
-        return Published(stored.partition, offset, stored.duplicate, stored.guarantee)
+        return Published(
+            stored.partition,
+            offset,
+            stored.duplicate,
+            stored.guarantee,
+            copies=stored.copies,
+        )
 
 
 def _left_s(until_s: float) -> float:
@@ -213,7 +219,7 @@ class AsyncProducer:
             self._queues.interrupt(queue, request, self._connector.name)
             raise
         else:
-            self._queues.settle(request.batch, batch_stored_of(reply.value, reply.guarantee), None)
+            self._queues.settle(request.batch, batch_stored_of(reply.value, reply.safety), None)
         return True
 
     async def _send(self, queue: PartitionQueue, request: Request) -> None:

@@ -79,7 +79,7 @@ class AsyncSchedules(ABC):
         """Publish its message now, beside its occurrences. NotFound."""
         command = RunSchedule(name_of("topic", topic), name_of("schedule", key))
         reply = await self.connector.execute(command)
-        return published_of(reply.value, reply.guarantee)
+        return published_of(reply.value, reply.safety)
 
     async def delete_schedule(self, topic: str, key: str) -> None:
         """Publish nothing more of it. NotFound."""

@@ -124,7 +124,7 @@ class Client(Admin, Schedules, Schemas):
         if type(value) is bytes and not options:
             command = PublishValues(name_of("topic", topic), [value])
             reply = self.connector.execute(command, acks=acks_or_none(acks))
-            return published_of(reply.value.first, reply.guarantee)
+            return published_of(reply.value.first, reply.safety)
         return (self._publish(topic, [outgoing_of(value, options)], acks))[0]
 
     def publish_many(
@@ -161,14 +161,12 @@ class Client(Admin, Schedules, Schemas):
                 continue
             for (index, _), stored in zip(found, reply.value, strict=True):
                 is_error = isinstance(stored, PenstockError)
-                made = stored if is_error else published_of(stored, reply.guarantee)
+                made = stored if is_error else published_of(stored, reply.safety)
                 batches.results[index] = made
         for index, partition, delayed in batches.delayed:
             try:
                 reply = self.connector.execute(Schedule(name, [delayed], partition), acks=wanted)
-                batches.results[index] = published_of(
-                    reply.value[0], reply.guarantee, delayed.due_ns
-                )
+                batches.results[index] = published_of(reply.value[0], reply.safety, delayed.due_ns)
             except PenstockError as error:
                 batches.results[index] = error
         self._add_moments(name, batches)
@@ -193,7 +191,7 @@ class Client(Admin, Schedules, Schemas):
         whole_batch = instance("a batch", batch, bytes)
         command = PublishBatch(name_of("topic", topic), partition_number(partition), whole_batch)
         reply = self.connector.execute(command, acks=acks_or_none(acks))
-        return batch_stored_of(reply.value, reply.guarantee)
+        return batch_stored_of(reply.value, reply.safety)
 
     def fetch(self, topic: str, partition: int, **options: Unpack[FetchOptions]) -> Fetched:
         """Messages of a partition from an `offset` or a time on. Belongs to no group, and finishes no message."""

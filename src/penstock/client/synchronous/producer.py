@@ -45,7 +45,13 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         stored = batch.stored
         assert stored is not None, "settled means stored or failed"
         offset = stored.base_offset + self.index
-        return Published(stored.partition, offset, stored.duplicate, stored.guarantee)
+        return Published(
+            stored.partition,
+            offset,
+            stored.duplicate,
+            stored.guarantee,
+            copies=stored.copies,
+        )
 
 
 def _left_s(until_s: float) -> float:
@@ -214,7 +220,7 @@ class Producer:
             self._queues.interrupt(queue, request, self._connector.name)
             raise
         else:
-            self._queues.settle(request.batch, batch_stored_of(reply.value, reply.guarantee), None)
+            self._queues.settle(request.batch, batch_stored_of(reply.value, reply.safety), None)
         return True
 
     def _send(self, queue: PartitionQueue, request: Request) -> None:

@@ -80,7 +80,7 @@ class Schedules(ABC):
         """Publish its message now, beside its occurrences. NotFound."""
         command = RunSchedule(name_of("topic", topic), name_of("schedule", key))
         reply = self.connector.execute(command)
-        return published_of(reply.value, reply.guarantee)
+        return published_of(reply.value, reply.safety)
 
     def delete_schedule(self, topic: str, key: str) -> None:
         """Publish nothing more of it. NotFound."""

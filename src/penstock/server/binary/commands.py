@@ -16,10 +16,7 @@ from ...api.keys import RevokeKey, RotateKey
 from ...api.leased import LeasedMessages
 from ...api.members import DescribeMember, JoinGroup, MemberCommand, PollMember, Standing
 from ...api.principals import Principal
-from ...api.publish import (
-    Acks,
-    Guarantee,
-)
+from ...api.publish import BUFFERED, Acks, Safety
 from ...api.queries import ForgetQueryStart, SeeQueryStart
 from ...api.start import Start
 from ...api.wire import (
@@ -191,7 +188,8 @@ class Commands:
         writers = 1 if acks is Acks.ALL and not command.is_volatile else 0
         reply, ticket = self._driver.driver.start(command, by, writers=writers)
         if ticket is None or acks is Acks.NONE:
-            self._reply(connection, correlation, command, reply)
+            safety = self._driver.safety(is_synced=False)
+            self._reply(connection, correlation, command, reply, safety)
         else:
             send = partial(self._reply_synced, connection, correlation, command, reply)
             self._when_synced(connection, ticket, send)
@@ -236,7 +234,7 @@ class Commands:
 
         def answer() -> None:
             ticket.check()
-            pieces = encode_reply(type(command), reply, self._driver.synced_guarantee)
+            pieces = encode_reply(type(command), reply, self._driver.safety(is_synced=True))
             self._succeed(connection, correlation, command, pieces)
 
         self._finish(connection, correlation, command, answer)
@@ -305,12 +303,17 @@ class Commands:
         return reply
 
     def _reply(
-        self, connection: "Connection", correlation: int, command: Command[Any], reply: Any
+        self,
+        connection: "Connection",
+        correlation: int,
+        command: Command[Any],
+        reply: Any,
+        safety: Safety = BUFFERED,
     ) -> None:
         principal = connection.principal
         if principal is not None and principal.prefixes:
             reply = visible(reply, command, principal)
-        pieces = encode_reply(type(command), reply, Guarantee.BUFFERED)
+        pieces = encode_reply(type(command), reply, safety)
         self._succeed(connection, correlation, command, pieces)
 
     def _succeed(
@@ -484,4 +487,4 @@ def _read_reply(command: Fetch | Read, found: FetchReply | ReadReply) -> Any:
         if found.file_range is not None:
             pieces.append(found.file_range)
         return pieces
-    return encode_reply(type(command), found, Guarantee.BUFFERED)
+    return encode_reply(type(command), found)

@@ -28,7 +28,7 @@ from ...api.json.publish import (
 from ...api.json.reading import decode, decode_lines, read_fields
 from ...api.json.times import time_text_or_none
 from ...api.principals import Action
-from ...api.publish import Delayed, Guarantee, PublishBatch, Published, PublishedRun, Schedule
+from ...api.publish import Delayed, PublishBatch, Published, PublishedRun, Safety, Schedule
 from ...api.publish import PublishOutcome as Stored
 from ...errors import (
     BacklogFull,
@@ -117,13 +117,13 @@ def _plain_response(request: Request, sent: PlainIn, found: Answers, acks: int) 
     if isinstance(found, list):
         items = [MessageIn(value=one.value) for one in sent.messages]
         return _response(request, items, found, acks, {})
-    guarantee = _guarantee(request, acks)
-    return Response(_run_body(found, guarantee, _copies(request, guarantee)))
+    safety = _safety(request, acks)
+    return Response(_run_body(found, safety))
 
 
-def _run_body(run: Run, guarantee: str, copies: int | msgspec.UnsetType) -> bytes:
+def _run_body(run: Run, safety: Safety) -> bytes:
     """What `_response` would write, made from a template: of the results only the offset differs."""
-    before, after = _template(run.partition, guarantee, copies)
+    before, after = _template(run.partition, safety)
     if run.length == 1:
         return f'{{"results":[{before}{run.offset}{after}]}}'.encode()
     offsets = map(str, range(run.offset, run.offset + run.length))
@@ -131,14 +131,14 @@ def _run_body(run: Run, guarantee: str, copies: int | msgspec.UnsetType) -> byte
 
 
 @lru_cache(maxsize=1024)
-def _template(partition: int, guarantee: str, copies: int | msgspec.UnsetType) -> tuple[str, str]:
+def _template(partition: int, safety: Safety) -> tuple[str, str]:
     written = encode_json(
         PublishedOut(
             partition=partition,
             offset=_MARK,
             priority=_NORMAL,
-            guarantee=guarantee,
-            copies=copies,
+            guarantee=safety.guarantee.value,
+            copies=_copies_out(safety),
         )
     )
     before, after = written.decode().split(str(_MARK))
@@ -156,9 +156,7 @@ async def produce(request: Request) -> Answer:
     (result,), moments = await store(request, topic, [item], acks)
     if isinstance(result, PenstockError):
         return error_response(result)
-    out = _result(item, result, _guarantee(request, acks), moments.get(0))
-    if isinstance(out, PublishedOut):
-        out.copies = _copies(request, out.guarantee)
+    out = _result(item, result, _safety(request, acks), moments.get(0))
     return json_response(out)
 
 
@@ -267,20 +265,14 @@ def _in_order(
     return [one for one in results if one is not None]
 
 
-def _guarantee(request: Request, acks: int) -> str:
-    is_safe = acks == _ALL or (acks != _NONE and request.app.driver.is_always_synced)
-    if not is_safe:
-        return "buffered"
-    return request.app.driver.synced_guarantee.value
+def _safety(request: Request, acks: int) -> Safety:
+    driver = request.app.driver
+    return driver.safety(is_synced=acks == _ALL or (acks != _NONE and driver.is_always_synced))
 
 
-def _copies(request: Request, guarantee: str) -> int | msgspec.UnsetType:
+def _copies_out(safety: Safety) -> int | msgspec.UnsetType:
     """On how many machines a message is; nothing is said of it without a standby."""
-    gate = request.app.driver.driver.gate
-    if gate is None:
-        return msgspec.UNSET
-    # The standby may have gone since the guarantee was found: it was there when this was confirmed.
-    return max(2, gate.confirmed_copies) if guarantee == Guarantee.REPLICATED.value else 1
+    return safety.copies or msgspec.UNSET
 
 
 def _response(
@@ -290,19 +282,15 @@ def _response(
     acks: int,
     moments: Mapping[int, int | None],
 ) -> Response:
-    guarantee = _guarantee(request, acks)
+    safety = _safety(request, acks)
     for index, one in enumerate(results):
         if isinstance(one, SchemaViolation):
             # Until here it is the index among what several requests had stored together.
             one.fields["index"] = index
     out = [
-        _result(item, one, guarantee, moments.get(index))
+        _result(item, one, safety, moments.get(index))
         for index, (item, one) in enumerate(zip(items, results, strict=True))
     ]
-    copies = _copies(request, guarantee)
-    for one_out in out:
-        if isinstance(one_out, PublishedOut):
-            one_out.copies = copies
     failed = [one for one in results if isinstance(one, PenstockError)]
     if len(failed) < len(results):
         return json_response({"results": out})
@@ -312,7 +300,7 @@ def _response(
     return json_response(body, status=first.status, headers=first.headers, is_last=first.is_last)
 
 
-def _result(item: MessageIn, one: Stored, guarantee: str, moment: int | None) -> object:
+def _result(item: MessageIn, one: Stored, safety: Safety, moment: int | None) -> object:
     if isinstance(one, PenstockError):
         return {"partition": item.partition, "offset": None, **error_fields(one)}
     deliver_at = time_text_or_none(moment)
@@ -324,7 +312,8 @@ def _result(item: MessageIn, one: Stored, guarantee: str, moment: int | None) ->
         deliver_at_too=deliver_at,
         priority=_NORMAL if item.priority is None else PRIORITY_NAMES[priority_of(item.priority)],
         duplicate=one.is_duplicate,
-        guarantee=guarantee,
+        guarantee=safety.guarantee.value,
+        copies=_copies_out(safety),
     )
 
 
@@ -340,17 +329,17 @@ async def append_batch(request: Request) -> Answer:
 
     command = PublishBatch(topic, partition, batch)
     found = await request.execute(command, is_synced=acks == _ALL)
-    stored = found.stored
+    stored, safety = found.stored, _safety(request, acks)
     out = BatchOut(
         partition,
         stored[0].offset,
         stored[-1].offset + 1,
         len(stored),
         _is_repeat(stored),
-        _guarantee(request, acks),
+        safety.guarantee.value,
         found.partitions,
+        _copies_out(safety),
     )
-    out.copies = _copies(request, out.guarantee)
     return json_response(out)
 
 
