@@ -100,6 +100,7 @@ def test_what_is_not_whole_or_not_free_is_one_line(call, client, other, tmp_path
         (changed("cut", lambda data: data[:-8]), "is not whole"),
         (changed("bad", lambda data: data[:-9] + b"\xff" + data[-8:]), "is damaged"),
         (["import", str(tmp_path)], "is no export"),
+        (["import", str(tmp_path / "missing")], "is no export: topic.json: No such file"),
         (["import", str(folder)], "has messages already"),
         (["export", "nowhere", "--to", str(tmp_path / "new")], "there is no topic nowhere"),
         (["export", "spoilt.dlq", "--to", str(tmp_path / "new")], "penstock dlq redrive"),

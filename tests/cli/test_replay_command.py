@@ -94,6 +94,11 @@ def test_wrong_selections_are_one_line_and_nothing_is_done(call, client):
         assert (done.code, done.out) == (Exit.REFUSED, "")
         assert why in done.err
         assert len(done.err.splitlines()) == 1
+    itself = call("copy", source, "--to", source)
+    assert (itself.code, itself.out) == (Exit.REFUSED, "")
+    assert itself.err.splitlines() == [
+        "Error: topic refused is not copied into itself: name another one with --to (INVALID_ARGUMENT)"
+    ]
     for words, why in (
         (["--from", "3"], "give --partition"),
         (["--from", "3", "--from-time", "1h"], "give one of them"),

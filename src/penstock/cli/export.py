@@ -220,9 +220,7 @@ class ImportPlan(NamedTuple):
 
 
 @click.command("import", epilog=IMPORT_EPILOG)
-@click.argument(
-    "folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--topic", help="Its name there; if not said, the one it had.")
 @click.option("--rate", type=click.IntRange(min=1), help="At most so many messages each second.")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Only say what would happen.")

@@ -2,6 +2,7 @@
 
 import functools
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -102,7 +103,8 @@ def run_pipeline(
 ) -> None:
     """Run a pipeline until its end or a signal; exit code 1 if some topics could not be read.
 
-    Refused: it needs Spark, and that is not installed.
+    JSON has one record at the end of a pipeline that runs once, otherwise one for each commit; and the rows of a
+    pipeline that shows some, alone. Refused: it needs Spark, and that is not installed.
     """
     from ..spark.pipelines.runner import LOCAL_MASTER, needs_spark, open_session, run
     from ..spark.pipelines.table import json_lines, plain
@@ -118,14 +120,18 @@ def run_pipeline(
     try:
         with stop_on_signals() as stop, Bar(found.name, is_wanted=output.is_table) as bar:
             last: dict[str, Any] = {}
+            has_shown = False
 
             def tell(progress: "PipelineProgress") -> None:
                 last.update(asdict(progress))
                 bar.at(progress.messages, note_of(progress))
-                if not output.is_table:
+                if not output.is_table and not is_once:
                     output.item({"pipeline": found.name, **last})
+                    sys.stdout.flush()
 
             def show(table: "pa.Table") -> None:
+                nonlocal has_shown
+                has_shown = True
                 if text := plain(table) if output.is_table else json_lines(table):
                     click.echo(text)
 
@@ -133,10 +139,9 @@ def run_pipeline(
     finally:
         if spark is not None:
             spark.stop()
-    if output.is_table and last:
-        click.echo(
-            f"{found.name}: {last['messages']:,} messages in {last['commits']:,} commits", err=True
-        )
+    if last and not has_shown and (is_once or output.is_table):
+        sentence = f"{found.name}: {last['messages']:,} messages in {last['commits']:,} commits"
+        output.outcome(sentence, {"pipeline": found.name, **last})
     if problems := last.get("problems"):
         for name, problem in problems.items():
             click.echo(f"problem: {name}: {problem}", err=True)

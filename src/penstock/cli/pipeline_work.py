@@ -1,5 +1,6 @@
 """`penstock pipeline work`: messages of a queue through Spark, each of them once."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -90,7 +91,7 @@ def work(
             spark = session_at(master or LOCAL_MASTER, title, {})
         try:
             identity = PipelineIdentity(title, "work", [topic], to or "")
-            with watched(identity, remote, output) as (stop, tell):
+            with watched(identity, remote, output, is_once=is_once) as (stop, tell):
                 done = run_work(
                     spark,
                     topic,
@@ -109,17 +110,17 @@ def work(
                 )
         finally:
             spark.stop()
-    if output.is_table:
-        click.echo(
+    if is_once or output.is_table:
+        sentence = (
             f"{title}: {done.messages:,} messages in {done.rounds:,} rounds, "
-            f"{done.outputs:,} published, {done.nacked:,} failed",
-            err=True,
+            f"{done.outputs:,} published, {done.nacked:,} failed"
         )
+        output.outcome(sentence, {"pipeline": title, **asdict(done)})
 
 
 @contextmanager
 def watched(
-    identity: "PipelineIdentity", remote: "Remote", output: Output
+    identity: "PipelineIdentity", remote: "Remote", output: Output, *, is_once: bool
 ) -> Iterator[tuple[Event, "OnWork"]]:
     """Returns an event that signals set, and what to call with progress: shows it here and reports it to the broker."""
     from ..spark.pipelines.archive import PipelineProgress
@@ -137,8 +138,9 @@ def watched(
             reporter(
                 PipelineProgress(state, done.messages, done.rounds, done.lag, done.error, *figures)
             )
-            if not output.is_table:
+            if not output.is_table and not is_once:
                 output.item({"pipeline": identity.name, **asdict(done)})
+                sys.stdout.flush()
 
         reporter.begin()
         yield stop, tell

@@ -238,7 +238,7 @@ def copy(
     from .transfer import Selection, Transfer
 
     if source == target:
-        raise click.UsageError("a topic is not copied into itself")
+        raise Refused(f"topic {source} is not copied into itself: name another one with --to")
     job = Transfer(
         kind="copy",
         name=name or job_name("copy", source, target, ""),
@@ -332,7 +332,7 @@ def show_plan(job: "Transfer", ranges: "list[Range]", output: Output) -> None:
     output.rows(rows, PLAN)
     if output.is_table:
         left = sum(one.left for one in ranges)
-        click.echo(f"{left:,} offsets of {job.source} would go to {job.target}: dry run", err=True)
+        click.echo(f"{left:,} offsets of {job.source} would go to {job.target}: dry run")
 
 
 def finish(job: "Transfer", run: "Run", ranges: "list[Range]", output: Output) -> None:

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from penstock.cli.exits import Exit
+from penstock.cli.exits import Exit, run
+from penstock.cli.root import root
 from penstock.client.http_page import client_call, http_path
 from penstock.client.pipelines import (
     PipelineReport,
@@ -133,6 +134,18 @@ def test_jobs_on_a_lake_are_lines_of_the_audit_log(client, topic, tmp_path, said
     ]
     # A lake is worked on without a broker, too.
     said("archive", "compact", str(lake), "--server", "penstock://127.0.0.1:1")
+
+
+def test_an_archive_prints_its_result_on_stdout(client, topic, tmp_path, capfd):
+    words = ["archive", "run", topic, "--to", str(tmp_path), "--once", "--server", client.url]
+    publish(client, topic, 30)
+    assert run(root, [*words, "--json"]) == Exit.OK
+    found = capfd.readouterr()
+    assert (json.loads(found.out)["messages"], found.err) == (30, "")
+    publish(client, topic, 5)
+    assert run(root, words) == Exit.OK
+    found = capfd.readouterr()
+    assert (found.out.partition(": ")[2], found.err) == ("5 messages in 1 commits\n", "")
 
 
 def test_a_run_that_is_refused_leaves_the_report_of_the_last_one(client, topic, tmp_path, said):
