@@ -8,6 +8,7 @@ from penstock.api.commits import StageNamed, StageNamedBatch
 from penstock.api.delays import ListDelayed
 from penstock.api.publish import Delayed
 from penstock.api.transactions import EndTransaction, Stage
+from penstock.broker.partition.clearing import clear_staged
 from penstock.codec import Columns, encode
 from penstock.errors import Refused
 from penstock.model import Message
@@ -39,6 +40,16 @@ def fired(world: World) -> Counter:
     world.wait(3 * HOUR_NS // 1_000_000)
     world.settle()
     return Counter(one for some in stored(world) for one in some)
+
+
+def without_unsynced_delays(world: World) -> None:
+    """A power cut: the kernel has written all, but of the delay log only what was synced."""
+    kept, durable = world.disk.tree(), only_durable(world.disk).tree()
+    files = {
+        path: durable.files.get(path, b"") if "/delayed/" in path else data
+        for path, data in kept.files.items()
+    }
+    world.open_on(SimDisk(Tree(files, kept.directories)))
 
 
 @pytest.fixture
@@ -118,14 +129,39 @@ def test_a_power_cut_that_takes_the_delay_log_alone_takes_no_committed_delay(wor
     world.execute(command)
     world.sync()
     world.node.pump(world.now())
-    kept, durable = world.disk.tree(), only_durable(world.disk).tree()
-    files = {
-        path: durable.files.get(path, b"") if "/delayed/" in path else data
-        for path, data in kept.files.items()
-    }
-    world.open_on(SimDisk(Tree(files, kept.directories)))
+    without_unsynced_delays(world)
     world.settle()
     assert waiting(world) == [b"later"]
+
+
+def test_a_power_cut_that_takes_the_delay_log_alone_delivers_no_delay_twice(world) -> None:
+    """It was due when it was scheduled, and the kernel has written the messages before the delay log."""
+    producer = Transactional(world)
+    put_later(producer, b"due", hours=0)
+    world.sync()
+    world.execute(EndTransaction(producer.id, producer.epoch, is_commit=True))
+    world.sync()
+    world.node.pump(world.now())
+    world.wait(1)
+    without_unsynced_delays(world)
+    world.settle()
+    assert fired(world) == Counter([b"due"])
+
+
+def test_what_clearing_left_of_a_staging_log_is_scheduled(world) -> None:
+    """The batch with the delayed message stands for the offsets of its neighbours, too, which are gone."""
+    kept, dropped = Transactional(world), Transactional(world, "dropped")
+    dropped.stage(b"before", partition=0)
+    put_later(kept, b"later")
+    dropped.stage(b"behind", b"it", partition=0)
+    dropped.end(is_commit=False)
+    partition = world.node.partition(TOPIC, 0)
+    assert partition.staging.log is not None
+    partition.staging.log.roll()
+    assert clear_staged(partition, world.now()).messages_removed
+    kept.end()
+    assert waiting(world) == [b"later"]
+    assert fired(world) == Counter([b"later"])
 
 
 def test_a_delay_is_scheduled_once_at_every_crash_state(effort) -> None:

@@ -155,9 +155,9 @@ def said_to_wait_before_that_is_durable(patch: Patch) -> None:
 def idempotency_keys_of_delays_forgotten_at_restart(patch: Patch) -> None:
     original = PartitionMachine.apply_delayed
 
-    def apply_delayed(machine: PartitionMachine, batch: Any, head: Any) -> None:
+    def apply_delayed(machine: PartitionMachine, batch: Any, head: Any, **options: Any) -> None:
         before = dict(machine.dedup.kept)
-        original(machine, batch, head)
+        original(machine, batch, head, **options)
         machine.dedup.kept.clear()
         machine.dedup.kept.update(before)
 

@@ -88,6 +88,17 @@ def test_every_input_is_acked_with_its_outputs_whatever_goes_wrong(
     assert acked > 0
 
 
+def delaying(seed: int) -> World:
+    """Producers that delay some of their messages."""
+    parameters = replace(
+        draw_parameters(seed),
+        transaction_producers=3,
+        has_transaction_delays=True,
+        file_losses_per_start=0,
+    )
+    return World(seed, parameters=parameters)
+
+
 @dataclass(frozen=True, slots=True)
 class Bug:
     """`checkers` may find it, whichever comes first, and one of them has to within `seeds`."""
@@ -242,6 +253,11 @@ def what_a_crash_kept_of_a_staging_is_dropped_though_its_transaction_is_open(pat
         original(transactions, now)
 
     patch.setattr(Transactions, "resume", resume)
+
+
+@bug(4, Checker.NO_DUP, Checker.LIVENESS, make=delaying)
+def delays_of_a_commit_are_scheduled_again(patch: Patch) -> None:
+    patch.setattr(Stagings, "scheduled", lambda *_: None)
 
 
 @bug(4, Checker.TRANSACTION, make=consuming)

@@ -59,6 +59,8 @@ class Delays:
         self.moved: dict[int, int] = {}
         # Ids of messages that could not be read when they were due. They stay pending until the next start.
         self.stuck = BitMap64()
+        # Ids that are not in the wheel yet. Soft: what a start finds is durable, and held no longer.
+        self.held = BitMap64()
         # The latest epoch of a record about an id that is not in the delay log, or -1.
         self.lost_epoch = -1
         self.dues = DueTimes()
@@ -70,8 +72,18 @@ class Delays:
 
     # What happened.
 
-    def scheduled(self, ids: Int64s, dues: Int64s, keys: Sequence[bytes | None] | None) -> None:
-        """Add messages that were written to the delay log, or are read from it again; ids in growing order."""
+    def scheduled(
+        self,
+        ids: Int64s,
+        dues: Int64s,
+        keys: Sequence[bytes | None] | None,
+        *,
+        is_held: bool = False,
+    ) -> None:
+        """Add messages that were written to the delay log, or are read from it again; ids in growing order.
+
+        `is_held`: they are not due before they are released.
+        """
         first, end = int(ids[0]), int(ids[-1]) + 1
         left, times = ids, dues
         if any(done.range_cardinality(first, end) for done in self.finished.values()) or self.moved:
@@ -82,7 +94,10 @@ class Delays:
             else:
                 self.pending.update(left.tolist())
             self.dues.set_many(left, times)
-            self.wheel.insert(left, times)
+            if is_held:
+                self.held.update(left.tolist())
+            else:
+                self.wheel.insert(left, times)
         self.covered = end
         if keys is not None:
             for identity, key in zip(ids.tolist(), keys, strict=True):
@@ -159,6 +174,7 @@ class Delays:
         self.pending.discard(identity)
         self.dues.forget((identity,))
         self.stuck.discard(identity)
+        self.held.discard(identity)
         key = self._keys.pop(identity, None)
         if key is not None and self.by_key.get(key) == identity:
             del self.by_key[key]
@@ -172,7 +188,8 @@ class Delays:
             self.wheel.remove(record.id, self.dues.of(record.id))
             self.dues.change(record.id, record.due_ns)
             self.stuck.discard(record.id)
-            self.wheel.insert(np.array([record.id]), np.array([record.due_ns]))
+            if record.id not in self.held:
+                self.wheel.insert(np.array([record.id]), np.array([record.due_ns]))
 
     # Queries.
 
@@ -204,6 +221,13 @@ class Delays:
         for identity in ids:
             self.wheel.remove(identity, self.dues.of(identity))
             self.stuck.add(identity)
+
+    def release(self, end: int) -> None:
+        """Let ids below `end` that were held fire when they are due."""
+        if self.held:
+            ids = ids_in(self.held & BitMap64(range(end)))
+            self.held.remove_range(0, end)
+            self.wheel.insert(ids, self.dues.of_many(ids))
 
     def try_again(self) -> None:
         """Put ids that could not be read back into the wheel, because the topic's rule for damage has changed."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from ..api.dead_letters import DEAD_LETTER_SUFFIX, split_headers
@@ -72,7 +73,7 @@ class Books:
         self.sightings = Sightings()
         self.receipts = Receipts()
         self.transactions = TransactionBook(
-            lambda value: self.sightings.offsets.get(value, []), self._input
+            lambda value: self.sightings.offsets.get(value, []), self._is_scheduled, self._input
         )
         self.notice, self.is_disk_honest = notice, is_disk_honest
         # A disk that lied may have lost a letter and kept the record that it arrived.
@@ -81,6 +82,13 @@ class Books:
         self.wall_ns = 0
         # Of its own: which journeys are looked at changes nothing of the run.
         self._entropy = Random(1)  # noqa: S311  # A simulation has to be repeatable.
+
+    def _is_scheduled(self, value: bytes) -> bool:
+        return any(
+            one.value == value
+            for book in self.by_partition.values()
+            for one in book.delays.entries.values()
+        )
 
     def _input(self, place: InputPlace) -> tuple[bool, bool]:
         """Whether the group of transactions has finished a message, and whether one of them has acked it."""
@@ -140,7 +148,7 @@ class Books:
         messages, journal = partition.messages, partition.journal.log
         if messages.end_offset < book.end or journal.end_offset < book.journal_end:
             raise Violation(Checker.NO_ACKED_LOSS, f"{book.name} became shorter")
-        if book.delays.read(partition, event):
+        if book.delays.read(partition, event, partial(self._check_committed, book)):
             self.notice("intent")
         if messages.end_offset > book.end:
             segments = len(messages.segments)
@@ -176,6 +184,9 @@ class Books:
                         is_durable = offsets_of(record.runs).max() < messages.durable_end
                         self.notice("leased" if is_durable else "leased unsynced")
 
+    def _check_committed(self, book: PartitionBook, key: tuple[int, int], value: bytes) -> None:
+        self.transactions.published(book.name, key, value, self._durable_to)
+
     def _check_stored(
         self,
         book: PartitionBook,
@@ -200,7 +211,7 @@ class Books:
             return
         value = stored.message.value or b""
         if stored.transaction is not None:
-            self.transactions.published(book.name, stored.transaction, value, self._durable_to)
+            self._check_committed(book, stored.transaction, value)
             self.notice("forwarded")
             if before := self.sightings.add(value, name_of(partition), offset):
                 story = f"{book.name}: {value!r} is published twice, first at {before}"

@@ -19,7 +19,7 @@ from .client import WorldView
 from .driver import PendingReply, SimDriver
 from .transaction_book import SimTransaction, TransactionFate
 from .transaction_inputs import InputTaker, TransactionInputs
-from .transaction_producers import StagedBatch, hold_staged
+from .transaction_producers import StagedBatch, hold_staged, next_batch
 from .violation import Checker, Violation
 
 _WRITER = "writer"
@@ -68,6 +68,8 @@ class CommitWriter:
     name: str
     topic: str
     world: WorldView
+    # Whether some of its messages are delayed.
+    is_delaying: bool = False
     is_stopping: bool = False
     sequence: int = 0
     attempts: list[CommitAttempt] = field(default_factory=list)
@@ -214,23 +216,24 @@ class CommitWriter:
                 for batch in waiting:
                     self._act(driver, "stages", partial(self._stage, driver, attempt, batch))
             return
-        partition = entropy.randrange(len(driver.node.topic(self.topic).partitions))
-        before = [one for one in attempt.batches if one.partition == partition]
-        sequence = sum(len(one.messages) for one in before)
-        first = sum(len(one.messages) for one in attempt.batches)
-        stem = attempt.transaction.name.encode()
-        messages = [
-            Message(b"%s %d " % (stem, first + one) + b"x" * entropy.randrange(150))
-            for one in range(entropy.randint(1, 3))
-        ]
-        batch = StagedBatch(partition, sequence, messages)
-        attempt.batches.append(batch)
-        self.world.books.transactions.stage(attempt.transaction, partition, messages)
+        partitions = len(driver.node.topic(self.topic).partitions)
+        batch = next_batch(
+            self.world,
+            attempt.transaction,
+            attempt.batches,
+            partitions,
+            is_delaying=self.is_delaying,
+        )
         self._act(driver, "stages", partial(self._stage, driver, attempt, batch))
 
     def _stage(self, driver: SimDriver, attempt: CommitAttempt, batch: StagedBatch) -> None:
         command = StageNamed(
-            attempt.staging, self.topic, batch.messages, batch.partition, batch.sequence
+            attempt.staging,
+            self.topic,
+            batch.undelayed,
+            batch.partition,
+            batch.sequence,
+            delayed=batch.delayed,
         )
         try:
             driver.execute(command)
@@ -268,6 +271,7 @@ class CommitWriter:
         for attempt in chosen:
             for partition, messages in attempt.transaction.messages.items():
                 books.stage(transaction, partition, messages)
+            transaction.delayed |= attempt.transaction.delayed
             attempt.transaction.messages = {}
             books.consume(transaction, attempt.transaction.inputs)
             attempt.transaction.inputs = set()

@@ -70,25 +70,35 @@ class DelayBook:
             if self.fate(identity) is Fate.PENDING
         }
 
-    def read(self, partition: Partition, event: Event) -> int:
-        """Read new messages of the delay log. Returns how many there were."""
+    def read(
+        self,
+        partition: Partition,
+        event: Event,
+        committed: Callable[[tuple[int, int], bytes], None],
+    ) -> int:
+        """Read new messages of the delay log. Returns how many there were.
+
+        `committed` is called with the transaction and the value of those that a commit has scheduled.
+        """
         before = self.end
         for head, batch in partition.delayed.batches_from(self.end):
             body = open_body(batch, head)
             keys = delay_keys(body) or [None] * body.count
             messages = decode_messages(batch, head)
             for message, due_ns, key in zip(messages, due_times(body).tolist(), keys, strict=True):
-                self._add(message, due_ns, key, head.append_time, event)
+                value = message.value or b""
+                if head.transaction_id:
+                    committed((head.producer_id, head.transaction_id), value)
+                elif value not in event.values:
+                    story = f"{self.name}: no client delays {value!r} now"
+                    raise Violation(Checker.NO_PHANTOM, story)
+                self._add(message, due_ns, key, head.append_time)
         return self.end - before
 
-    def _add(
-        self, message: Message, due_ns: int, key: bytes | None, append_time: int, event: Event
-    ) -> None:
+    def _add(self, message: Message, due_ns: int, key: bytes | None, append_time: int) -> None:
         value = message.value or b""
         if message.offset != self.end:
             raise Violation(Checker.DENSE, f"{self.name}: delay {message.offset} after {self.end}")
-        if value not in event.values:
-            raise Violation(Checker.NO_PHANTOM, f"{self.name}: no client delays {value!r} now")
         known = [*self.entries.items(), *((-1, one) for one in self.outlived.values())]
         for identity, entry in known:
             if entry.value == value and append_time - entry.append_time <= self.window_ns:

@@ -38,6 +38,8 @@ class Parameters:
     commit_writers: int = 0
     # Whether these two consume, too, and answer inside.
     has_transaction_inputs: bool = False
+    # Whether they delay some of their messages.
+    has_transaction_delays: bool = False
     schedule_owners: int = 0
     schema_registrants: int = 0
     # Moments that faults are aimed at; all there are if it names none.
@@ -58,7 +60,7 @@ SOME_FAULTS = ("clock step", "slow disk", "full disk", "sync failed", "restart",
 def draw_parameters(seed: int) -> Parameters:
     parameters = _draw_shared(seed)
     if seed % _DELAYING_ONE_IN == _DELAYING_ONE_IN - 1:
-        parameters = replace(parameters, delay_producers=2)
+        parameters = replace(parameters, delay_producers=2, has_transaction_delays=True)
     if seed % _ADMINISTERED_ONE_IN == 1:
         parameters = replace(parameters, administrators=1)
     if seed % _REGISTERED_ONE_IN == 0:

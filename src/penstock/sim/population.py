@@ -72,12 +72,13 @@ class Population:
             ScheduleOwner(f"owner-{number}", TOPIC, world, Random(f"owner {seed} {number}"))  # noqa: S311  # As above.
             for number in range(parameters.schedule_owners)
         ]
+        is_delaying = parameters.has_transaction_delays
         self.transaction_producers = [
-            TransactionProducer(f"ledger-{number * 7}", TOPIC, world)
+            TransactionProducer(f"ledger-{number * 7}", TOPIC, world, is_delaying)
             for number in range(parameters.transaction_producers)
         ]
         self.commit_writers = [
-            CommitWriter(f"sink-{number * 7}", TOPIC, world)
+            CommitWriter(f"sink-{number * 7}", TOPIC, world, is_delaying)
             for number in range(parameters.commit_writers)
         ]
 

@@ -35,6 +35,8 @@ class SimTransaction:
 
     name: str
     messages: dict[int, list[Message]] = field(default_factory=dict)
+    # Values of those that are delayed: the commit schedules them.
+    delayed: set[bytes] = field(default_factory=set)
     fate: TransactionFate = TransactionFate.OPEN
     is_commit_asked: bool = False
     # Messages that it acks.
@@ -47,15 +49,17 @@ class SimTransaction:
 class TransactionBook:
     """All transactions of a run. `find` gives the places of a value, as the books of partitions have them.
 
-    `find_input` says of a consumed message whether it is finished, and whether a transaction has acked it.
+    `is_scheduled` says of a value whether a delay log has it. `find_input` says of a consumed message whether it is
+    finished, and whether a transaction has acked it.
     """
 
     def __init__(
         self,
         find: Callable[[bytes], list[tuple[TopicPartition, int]]],
+        is_scheduled: Callable[[bytes], bool],
         find_input: Callable[[InputPlace], tuple[bool, bool]],
     ) -> None:
-        self._find, self._find_input = find, find_input
+        self._find, self._is_scheduled, self._find_input = find, is_scheduled, find_input
         self.by_input: dict[InputPlace, list[SimTransaction]] = {}
         self.transactions: list[SimTransaction] = []
         self.by_value: dict[bytes, SimTransaction] = {}
@@ -65,9 +69,18 @@ class TransactionBook:
     def begin(self, transaction: SimTransaction) -> None:
         self.transactions.append(transaction)
 
-    def stage(self, transaction: SimTransaction, partition: int, messages: list[Message]) -> None:
+    def stage(
+        self,
+        transaction: SimTransaction,
+        partition: int,
+        messages: list[Message],
+        *,
+        is_delayed: bool = False,
+    ) -> None:
         """Take note that its producer sends these for the first time."""
         transaction.messages.setdefault(partition, []).extend(messages)
+        if is_delayed:
+            transaction.delayed.update(one.value or b"" for one in messages)
         for one in messages:
             self.by_value[one.value or b""] = transaction
 
@@ -99,7 +112,7 @@ class TransactionBook:
     def published(
         self, where: str, key: tuple[int, int], value: bytes, durable_to: Callable[[int], int]
     ) -> None:
-        """Take note that a message is among the messages of a partition. Violation: it may not be, or not yet."""
+        """Take note that a message is in a partition, or waits there. Violation: it may not be, or not yet."""
         transaction = self.by_value.get(value)
         if transaction is None:
             raise Violation(Checker.NO_PHANTOM, f"{where}: no producer staged {value!r}")
@@ -140,14 +153,21 @@ class TransactionBook:
             raise Violation(Checker.TRANSACTION, story)
 
     def is_there(self, transaction: SimTransaction) -> bool:
-        """Whether anything of it is among the messages."""
-        return any(self._find(value) for value in transaction.values())
+        """Whether anything of it is among the messages, or waits to be."""
+        return any(self._found(transaction))
+
+    def _found(self, transaction: SimTransaction) -> list[bytes]:
+        return [
+            value
+            for value in transaction.values()
+            if (self._is_scheduled if value in transaction.delayed else self._find)(value)
+        ]
 
     def _require_whole(self, transaction: SimTransaction) -> None:
         if transaction.inputs:
             self._require_inputs(transaction)
         values = transaction.values()
-        found = [value for value in values if self._find(value)]
+        found = self._found(transaction)
         if transaction.fate is TransactionFate.COMMITTED and len(found) < len(values):
             missing = sorted(set(values) - set(found))
             story = f"{transaction.name} is committed, and {missing} are missing"

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from functools import partial
 
+from ..api.publish import Delayed
 from ..api.transaction_answers import StageAnswers
 from ..api.transactions import (
     EndTransaction,
@@ -23,11 +24,14 @@ from ..errors import (
 from ..model import Message
 from .client import WorldView
 from .driver import PendingReply, SimDriver
+from .schedule import MS
 from .transaction_book import SimTransaction, TransactionFate
 from .transaction_inputs import InputTaker, TransactionInputs
 from .violation import Checker, Violation
 
 _TIMEOUTS_MS = (700, 3000, 60_000)
+# Some are due before their transaction is committed.
+_DELAYS_MS = (0, 40, 400, 3000)
 
 
 @dataclass(slots=True, eq=False)
@@ -37,9 +41,19 @@ class StagedBatch:
     partition: int
     sequence: int
     messages: list[Message]
+    # When its messages are due; 0: with the commit.
+    due_ns: int = 0
     is_answered: bool = False
     # The life of the node in which it was sent last; -1: it has to be sent again.
     sent_in: int = -1
+
+    @property
+    def undelayed(self) -> list[Message]:
+        return [] if self.due_ns else self.messages
+
+    @property
+    def delayed(self) -> list[Delayed]:
+        return [Delayed(one, self.due_ns) for one in self.messages] if self.due_ns else []
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +77,8 @@ class TransactionProducer:
     name: str
     topic: str
     world: WorldView
+    # Whether some of its messages are delayed.
+    is_delaying: bool = False
     is_stopping: bool = False
     session: ProducerSession | None = None
     open: OpenTransaction | None = None
@@ -193,7 +209,10 @@ class TransactionProducer:
                     self._send(driver, work, batch)
             return
         if len(work.batches) < work.batches_wanted:
-            batch = self._next_batch(driver, work)
+            partitions = len(driver.node.topic(self.topic).partitions)
+            batch = next_batch(
+                self.world, work.transaction, work.batches, partitions, is_delaying=self.is_delaying
+            )
             self._send(driver, work, batch)
             if entropy.random() < 0.2:
                 self._send(driver, work, batch)  # As a client does whose timeout is too short.
@@ -203,23 +222,6 @@ class TransactionProducer:
         work.is_ending = True
         work.transaction.is_commit_asked = work.is_commit
         self._end(driver, work)
-
-    def _next_batch(self, driver: SimDriver, work: OpenTransaction) -> StagedBatch:
-        entropy = self.world.entropy
-        partition = entropy.randrange(len(driver.node.topic(self.topic).partitions))
-        before = [one for one in work.batches if one.partition == partition]
-        sequence = sum(len(one.messages) for one in before)
-        count = entropy.randint(1, 3)
-        first = sum(len(one.messages) for one in work.batches)
-        stem = work.transaction.name.encode()
-        messages = [
-            Message(b"%s %d " % (stem, first + one) + b"x" * entropy.randrange(150))
-            for one in range(count)
-        ]
-        batch = StagedBatch(partition, sequence, messages)
-        work.batches.append(batch)
-        self.world.books.transactions.stage(work.transaction, partition, messages)
-        return batch
 
     def _send(self, driver: SimDriver, work: OpenTransaction, batch: StagedBatch) -> None:
         what = f"stages {len(batch.messages)} in {batch.partition} ({batch.sequence})"
@@ -256,15 +258,25 @@ class TransactionProducer:
         command = Stage(
             *work.session,
             self.topic,
-            batch.messages,
+            batch.undelayed,
             partition=batch.partition,
             sequence=batch.sequence,
+            delayed=batch.delayed,
         )
         return driver.execute(command)[0]
 
     def _end(self, driver: SimDriver, work: OpenTransaction) -> None:
         what = "commits" if work.is_commit else "aborts"
         self._act(driver, what, partial(self._ended, driver, work))
+        if work.transaction.delayed:
+            # A driver ticks at once when a message is due, before it can sync anything.
+            self._act(driver, "waits for what is due", partial(self._tick, driver))
+
+    def _tick(self, driver: SimDriver) -> None:
+        try:
+            driver.node.tick(driver.now())
+        except Unavailable as error:
+            self.world.note(f"put off: {error.code}")
 
     def _ended(self, driver: SimDriver, work: OpenTransaction) -> None:
         books = self.world.books.transactions
@@ -349,6 +361,31 @@ class TransactionProducer:
         if not self.world.books.is_forgiving:
             story = f"{self.name}: {work.session} was not fenced"
             raise Violation(Checker.FENCED, story)
+
+
+def next_batch(
+    world: WorldView,
+    transaction: SimTransaction,
+    batches: list[StagedBatch],
+    partitions: int,
+    *,
+    is_delaying: bool,
+) -> StagedBatch:
+    """One more batch of a transaction, for any of so many partitions."""
+    entropy, partition = world.entropy, world.entropy.randrange(partitions)
+    sequence = sum(len(one.messages) for one in batches if one.partition == partition)
+    first = sum(len(one.messages) for one in batches)
+    stem = transaction.name.encode()
+    messages = [
+        Message(b"%s %d " % (stem, first + one) + b"x" * entropy.randrange(150))
+        for one in range(entropy.randint(1, 3))
+    ]
+    batch = StagedBatch(partition, sequence, messages)
+    if is_delaying and entropy.random() < 0.4:
+        batch.due_ns = world.new_event("").time.wall_ns + entropy.choice(_DELAYS_MS) * MS
+    batches.append(batch)
+    world.books.transactions.stage(transaction, partition, messages, is_delayed=bool(batch.due_ns))
+    return batch
 
 
 def hold_staged(

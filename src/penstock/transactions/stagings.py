@@ -45,8 +45,8 @@ class Staged:
     """What one open transaction has here."""
 
     stagings: dict[int, Staging] = field(default_factory=dict)
-    # Of those that are among the messages already: their offset there; below zero if they went to the delay log. Only
-    # between a decision and its end.
+    # Of those that are among the messages already: their offset there; the complement of that in the delay log if they
+    # went there. Only between a decision and its end.
     published: dict[int, int] = field(default_factory=dict)
     # Groups of which it holds answers or offsets; what they are is in their deliveries.
     groups: set[int] = field(default_factory=set)
@@ -62,6 +62,18 @@ class Staged:
         """The first offset behind the last staging."""
         last = max(self.stagings, default=None)
         return 0 if last is None else last + self.stagings[last].message_count
+
+    @property
+    def delays_end(self) -> int:
+        """The first id behind the last delayed message that was scheduled."""
+        return max(
+            (
+                ~base + self.stagings[offset].message_count
+                for offset, base in self.published.items()
+                if base < 0
+            ),
+            default=0,
+        )
 
     def unpublished(self) -> list[Staging]:
         return [
@@ -137,7 +149,7 @@ class Stagings:
         """Take note of a batch of the delay log that was a staging; as `published`."""
         key = TransactionKey(head.producer_id, head.transaction_id)
         if not self.is_over(key):
-            self.open.setdefault(key, Staged()).published[head.origin_sequence] = -1
+            self.open.setdefault(key, Staged()).published[head.origin_sequence] = ~head.base_offset
 
     def answered(self, key: TransactionKey, group: int) -> None:
         """Take note of an answer, or of offsets, that a transaction holds of a group."""

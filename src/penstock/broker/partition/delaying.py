@@ -196,7 +196,7 @@ def stats_of(partition: Partition) -> DelayStats:
 def _next_due(partition: Partition) -> int:
     delays = partition.machine.delays
     first = next(delays.wheel.in_order(), None)
-    return first[0] if first is not None else delays.dues.of(delays.stuck.min())
+    return first[0] if first is not None else delays.dues.of((delays.stuck | delays.held).min())
 
 
 def next_due_ns(partition: Partition, now: Now) -> float:

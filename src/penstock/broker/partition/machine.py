@@ -188,19 +188,20 @@ class PartitionMachine:
         if columns.idempotency_keys is not None:
             self.dedup.add(columns.idempotency_keys, (~ids).tolist(), appended.append_time)
 
-    def apply_delayed(self, batch: Buffer, head: Head) -> None:
+    def apply_delayed(self, packed: Buffer, head: Head, *, is_held: bool = False) -> None:
         """Take note of a batch of the delay log. The caller has told `delays` how far that log reaches.
 
         One that came with a batch of messages counts only if that is there and names it: see `append_with_delays`.
+        `is_held`: it does not fire before it is released.
         """
         is_named = (head.epoch, head.base_offset) in self.named_delays
         self.named_delays.discard((head.epoch, head.base_offset))
         if head.transaction_id:
             self.stagings.scheduled(head)
         if head.message_count and (head.origin is not Origin.DECIDED_AT or is_named):
-            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+            body = open_body(packed, head, size_max=BODY_BYTES_MAX, start=0)
             ids = np.asarray(offsets_of(body, head), dtype=np.int64)
-            self.delays.scheduled(ids, due_times(body), delay_keys(body))
+            self.delays.scheduled(ids, due_times(body), delay_keys(body), is_held=is_held)
             if Column.IDEMPOTENCY_KEYS in body.blobs:
                 keys = body.blob(Column.IDEMPOTENCY_KEYS).items(body.count, None)
                 self.dedup.add(keys, (~ids).tolist(), head.append_time)

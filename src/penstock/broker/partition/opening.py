@@ -254,7 +254,7 @@ def _apply_delayed(
             for head, batch in delayed.batches_from(delays.covered):
                 if any(head.origin_sequence in one for one in skipped):
                     machine.named_delays.add((head.epoch, head.base_offset))
-                machine.apply_delayed(batch, head)
+                machine.apply_delayed(batch[HEAD_BYTES:], head)
             is_read = True
         except DamagedBatch as damage:
             first, end = max(delays.covered, delayed.start_offset), behind(damage, config)

@@ -26,7 +26,7 @@ from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
 from ...log.reign import ALONE, Reign
 from ...log.snapshot import SnapshotPlan
-from ...model import PRODUCER_NONE, Buffer, LogEnd
+from ...model import PRODUCER_NONE, LogEnd
 from ...ports import Entropy, Zones
 from ...schedules.timing import UtcOnly
 from ...transactions.commit_records import NamedStagingsDecided
@@ -246,12 +246,15 @@ class Partition:
             self.number, appended.base_offset, False, appended.next_offset, is_delayed=True
         )
 
-    def schedule_staged(self, encoded: Encoded, batch: Buffer, now: Now) -> None:
-        """Append a staging of delayed messages, with the bytes `batch`, to the delay log. NoSpace: nothing happened."""
+    def schedule_staged(self, encoded: Encoded, now: Now) -> None:
+        """Append a staging of delayed messages to the delay log. NoSpace: nothing happened.
+
+        They fire once the delay log is durable: if it lost one that had fired, its transaction would schedule it again.
+        """
         self.make_delay_log(now)
         appended = self.delayed.append(encoded, now_ns=now.wall_ns)
         self.machine.delays.follow(appended.next_offset, self.delayed.epochs())
-        self.machine.apply_delayed(batch, appended.head)
+        self.machine.apply_delayed(encoded.whole_body(), appended.head, is_held=True)
         self._note_scheduled(appended)
 
     def stage(self, encoded: Encoded, now: Now) -> Head | None:

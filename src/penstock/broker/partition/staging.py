@@ -177,20 +177,22 @@ def publish_staging(partition: Partition, staging: Staging, now: Now) -> None:
     head = encoded.head._replace(origin_source=stored.epoch, origin_sequence=staging.offset)
     published = Encoded(head, encoded.body, has_idempotency_keys=False)
     if stored.origin is Origin.DELAY:
-        partition.schedule_staged(published, run.data, now)
+        partition.schedule_staged(published, now)
     else:
         partition.append(published, now)
 
 
 def require_durable_delays(partition: Partition, staged: Iterable[Staged]) -> None:
-    """DelaysUnsynced: delayed messages of these are scheduled, and a power cut, here or on a follower, could take them.
+    """Let delayed messages of these fire when they are due. DelaysUnsynced: a power cut, here or on a follower, could
+    take them.
 
     The record that ends a transaction says that all of it was published, so they have to be durable before it is
     written: the kernel writes the pages of two logs in any order.
     """
-    is_delayed = any(base < 0 for one in staged for base in one.published.values())
-    if is_delayed and partition.delayed.committed_end < partition.delayed.end_offset:
+    end = max((one.delays_end for one in staged), default=0)
+    if partition.delayed.committed_end < end:
         raise DelaysUnsynced
+    partition.machine.delays.release(end)
 
 
 def conclusions(
