@@ -6,6 +6,7 @@ or remove files go through a thread.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import get_ident
@@ -159,6 +160,8 @@ class AsyncDriver:
         self._subscribers: set[Callable[[], None]] = set()
         # Polls that wait without a coroutine.
         self.parked: set[ParkedPoll] = set()
+        # What to do for those whom a change in this turn has woken, in the order in which they came.
+        self._woken: deque[Callable[[], None]] = deque()
         self.is_draining = False
         driver.after_change = self._after_change
 
@@ -239,7 +242,17 @@ class AsyncDriver:
         if get_ident() != self._thread:
             self.call_soon(call)
         else:
-            self.loop.call_soon(call)
+            self._woken.append(call)
+            self.loop.call_soon(self.answer_next)
+
+    def answer_next(self) -> None:
+        """Answer the next of those whom a change of the loop's own has woken, if there is one.
+
+        Every one of them has its turn of the loop. Who made the change may have the first one answered at once, which
+        is then not kept from its message by what is still to do for the change.
+        """
+        if self._woken:
+            self._woken.popleft()()
 
     async def poll(
         self, commands: Sequence[Poll], principal: Principal, timeout_ns: int

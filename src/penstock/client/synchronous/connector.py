@@ -113,13 +113,11 @@ class Connector:
     def begin(self, call: Call) -> Sent:
         """Send a command; `end` or `Pending.cancel` has to follow."""
         self._admit()
-        acks = call.acks
-        if acks is None:
-            acks = acks_of((self.hello()).defaults.ack_mode)
-        body = _encoded(call, acks)
         try:
             connection = self._connection(isinstance(call.command, Fetch))
-            size, limit = sum(map(len, body)), connection.server.limits.frame_bytes_max
+            server, acks = connection.server, call.acks
+            body = _encoded(call, acks_of(server.defaults.ack_mode) if acks is None else acks)
+            size, limit = sum(map(len, body)), server.limits.frame_bytes_max
             if size + _HEADER_BYTES > limit:
                 raise TooLarge("a request in bytes", found=size, limit=limit)
             return Sent(call, connection.post(COMMAND, body))

@@ -133,6 +133,8 @@ class Connection(asyncio.Protocol):
                     break
                 is_kafkas = self._handle(frames.popleft())
                 left = max(0, left - (_KAFKA_REQUEST_SHARE if is_kafkas else 1))
+            # Who waited for a message hears of it before who sent it; of a crowd only one does.
+            self.service.driver.answer_next()
         finally:
             self._is_collecting = False
             self._flush()

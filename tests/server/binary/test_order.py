@@ -1,0 +1,102 @@
+"""Who waits for a message hears of it before who sent it, and of a crowd only the first does."""
+
+import asyncio
+from logging import getLogger
+
+import pytest
+
+from penstock.api.consume import Poll
+from penstock.api.fetch import Fetch
+from penstock.api.frames import COMMAND, request_frame
+from penstock.api.publish import PublishValues
+from penstock.api.start import Start
+from penstock.api.topics import CreateTopic
+from penstock.api.wire import encode_command
+from penstock.server.binary.commands import Commands
+from penstock.server.binary.connection import Connection
+from penstock.server.binary.service import BinaryService
+
+from ..rigs import InProcess
+
+PUBLISH = PublishValues("orders", [b"lamp"])
+
+
+class Wire:
+    """A transport that notes whose bytes were sent, in the list that all share."""
+
+    def __init__(self, name, sent):
+        self.name, self.sent = name, sent
+
+    def get_extra_info(self, name):
+        return ("127.0.0.1", 1) if name in {"peername", "sockname"} else None
+
+    def write(self, _data):
+        self.sent.append(self.name)
+
+
+class Port:
+    """The binary port of a broker in this process. `sent` are the names of connections, as they were answered."""
+
+    def __init__(self, broker):
+        app = broker.app
+        self.service = BinaryService(
+            app.driver,
+            broker.settings,
+            app.auth,
+            rate=app.rate,
+            budget=app.send_budget,
+            shared=app.shared,
+            traffic=app.binary,
+            logger=getLogger("test"),
+        )
+        self._commands, self.sent = Commands(self.service), []
+
+    def ask(self, name, command, wait_ms=0):
+        connection = Connection(self.service, self._commands)
+        connection.connection_made(Wire(name, self.sent))
+        body = encode_command(command, wait_ms=wait_ms)
+        connection.data_received(b"".join(request_frame(COMMAND, 1, body)))
+
+
+@pytest.fixture
+def in_port(tmp_path):
+    """Runs a scenario with a port whose broker has the topic `orders`."""
+
+    def run(scenario):
+        async def with_port():
+            broker = InProcess(tmp_path, {}, "interval")
+            try:
+                broker.driver.execute(CreateTopic("orders", 1))
+                await scenario(Port(broker))
+            finally:
+                await asyncio.get_running_loop().shutdown_default_executor()
+                broker.close()
+
+        asyncio.run(with_port())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "waiting", [Fetch("orders", 0, Start.at_offset(0)), Poll("orders", "g", "m", 10)]
+)
+def test_who_waits_hears_before_who_sent(in_port, waiting):
+    async def scenario(port):
+        port.ask("reader", waiting, wait_ms=60_000)
+        port.ask("sender", PUBLISH)
+        assert port.sent == ["reader", "sender"]
+
+    in_port(scenario)
+
+
+def test_a_sender_does_not_wait_for_a_crowd(in_port):
+    async def scenario(port):
+        for name in ("first", "second", "third"):
+            port.ask(name, Fetch("orders", 0, Start.at_offset(0)), wait_ms=60_000)
+        port.ask("sender", PUBLISH)
+        assert len(port.sent) == 2
+        assert port.sent[1] == "sender"
+        await asyncio.sleep(0)
+        assert sorted(port.sent) == ["first", "second", "sender", "third"]
+
+    in_port(scenario)
