@@ -1,5 +1,6 @@
 """What only a terminal shows, and what must not go wrong there: bars, the live view, Ctrl-C, readers that leave."""
 
+import io
 import os
 import pty
 import select
@@ -10,9 +11,12 @@ import termios
 import time
 
 import pytest
+from rich.console import Console
 
 from examples.demo.broker import BrokerProcess
 from penstock.cli.exits import Exit
+from penstock.cli.overview import Overview, Replication, StandbyLine
+from penstock.cli.overview_view import render
 
 pytestmark = pytest.mark.tier("test")
 DEADLINE_S = 240
@@ -138,6 +142,25 @@ def test_one_look_is_for_scripts(call, busy):
     assert call("top").out.splitlines()[1] == shown.out.splitlines()[1]
 
 
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, "Topics"),
+        (
+            Replication(2, 2, 7, [StandbyLine(3, True, 2048, 0.25)]),
+            "2 machines in sync, 2 needed, 7 appends not committed; standby 3 in sync, 2.0 KiB and 0.2s behind",
+        ),
+        (Replication(1, 1, 0), "1 machine in sync, 1 needed, 0 appends not committed"),
+    ],
+)
+def test_view_says_how_far_standbys_are_behind(found, said):
+    console = Console(width=160, file=io.StringIO(), record=True)
+    console.print(render(Overview("there", "orders", 1.0, 0, 0.0, replication=found)))
+    head, line, *_ = filter(str.strip, console.export_text().splitlines())
+    assert "orders at there" in head
+    assert line.strip() == said
+
+
 def test_view_as_json_has_topics_lanes_and_groups(call, client, busy):
     import json
 
@@ -147,6 +170,7 @@ def test_view_as_json_has_topics_lanes_and_groups(call, client, busy):
     assert (topic["messages"], topic["lanes"]["normal"]) == (5000, 4990)
     (group,) = [one for one in found["groups"] if one["name"] == "watched"]
     assert (group["lag"], group["in_flight"], group["finished"]) == (4990, 0, 10)
+    assert found["replication"] is None
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -28,3 +28,22 @@ def test_a_faulty_partition_and_what_the_start_did_are_told(browser, tmp_path):
         visitor.sees("faulty partition")
         assert visitor.problems == []
         visitor.close()
+
+
+def test_standbys_and_their_lag_are_told(browser, tmp_path):
+    standby = {"node": 2, "is_in_sync": True, "lag_bytes": 2048, "lag_s": 1.5, "sent_bytes": 0}
+    cluster = {"in_sync": 2, "min_isr": 2, "standbys": [standby]}
+
+    def with_role(route):
+        route.fulfill(json={**route.fetch().json(), "role": "leading"})
+
+    with served(tmp_path / "data") as server:
+        visitor = Visitor(browser, server.address)
+        visitor.page.route("**/readyz*", with_role)
+        visitor.page.route("**/cluster", lambda route: route.fulfill(json=cluster))
+        visitor.page.reload()
+        visitor.sees("Machines in sync")
+        visitor.sees("Standby 2")
+        visitor.sees("2.0 KiB, 1.5 s behind")
+        assert visitor.problems == []
+        visitor.close()

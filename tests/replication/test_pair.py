@@ -1,5 +1,6 @@
 """A broker and its standby, by what clients and operators see of them: two real processes."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -224,6 +225,10 @@ def test_a_leader_that_goes_on_alone_says_so_and_its_standby_leads_only_by_force
         assert first.call("POST", "/topics", TOPIC).status == 201
         both = first.publish("0").json["results"][0]
         assert (both["guarantee"], both["copies"]) == ("replicated", 2)
+        seen = first.command_without_settings("top", "--json", "--server", first.address)
+        (standby,) = json.loads(seen.stdout)["replication"]["standbys"]
+        assert (standby["node"], standby["is_in_sync"]) == (2, True)
+        assert (standby["lag_bytes"] >= 0, standby["lag_s"] >= 0) == (True, True)
         with Client(first.address) as client:
             assert safety_of(client.publish("orders", b"1", acks="all")) == ("replicated", 2)
         first.until_confirmed()

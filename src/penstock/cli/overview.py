@@ -43,6 +43,26 @@ class GroupLine:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyLine:
+    """A standby that is connected: what it has not confirmed, and for how long the oldest of that waits."""
+
+    node: int
+    is_in_sync: bool
+    lag_bytes: int
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """A broker that has standbys. `in_sync` counts its machine, too; `uncommitted` counts appends."""
+
+    in_sync: int
+    min_isr: int
+    uncommitted: int
+    standbys: list[StandbyLine] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """The figures of a server at one time."""
 
@@ -53,6 +73,8 @@ class Overview:
     seen_s: float
     topics: list[TopicLine] = field(default_factory=list)
     groups: list[GroupLine] = field(default_factory=list)
+    # None: the broker has no standby, or does not say.
+    replication: Replication | None = None
 
     def record(self) -> dict[str, Any]:
         fields = asdict(self)
@@ -81,8 +103,36 @@ def query_overview(client: "Client", before: Overview | None = None) -> Overview
     groups = _group_lines(
         client, {name: _EarlierCount(n, elapsed_s) for name, n in earlier_groups.items()}
     )
+    # A broker without a standby, or without HTTP, is not asked again.
+    is_asked = before is None or before.replication is not None
     return Overview(
-        client.url, stats.node_id, stats.uptime, stats.total_size_bytes, seen_s, topics, groups
+        client.url,
+        stats.node_id,
+        stats.uptime,
+        stats.total_size_bytes,
+        seen_s,
+        topics,
+        groups,
+        _replication(client) if is_asked else None,
+    )
+
+
+def _replication(client: "Client") -> Replication | None:
+    from ..client.http_page import client_call
+    from ..errors import Forbidden, NotFound, Unreachable
+
+    try:
+        found = client_call(client, "/cluster")
+    except (NotFound, Forbidden, Unreachable):
+        return None
+    return Replication(
+        found["in_sync"],
+        found["min_isr"],
+        found["sequence"] - found["committed"],
+        [
+            StandbyLine(one["node"], one["is_in_sync"], one["lag_bytes"], one["lag_s"])
+            for one in found["standbys"]
+        ],
     )
 
 

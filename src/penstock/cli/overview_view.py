@@ -10,7 +10,7 @@ from rich.text import Text
 from .output import one_line
 
 if TYPE_CHECKING:
-    from .overview import GroupLine, Overview, TopicLine
+    from .overview import GroupLine, Overview, Replication, TopicLine
 
 _LANE_STYLES = ("bold red", "yellow", "", "cyan", "dim")
 
@@ -21,7 +21,20 @@ def render(found: "Overview", *, rows_max: int | None = None) -> RenderableType:
         (one_line(found.broker), "bold"),
         f" at {found.server}, up {_span(found.uptime_s)}, {size(found.size_bytes)} on disk",
     )
-    return Group(head, _topics(found.topics, rows_max), _groups(found.groups, rows_max))
+    lines = [] if found.replication is None else [_replication(found.replication)]
+    return Group(head, *lines, _topics(found.topics, rows_max), _groups(found.groups, rows_max))
+
+
+def _replication(found: "Replication") -> Text:
+    style = "" if found.in_sync >= max(found.min_isr, 2) else "bold red"
+    machines = "machine" if found.in_sync == 1 else "machines"
+    line = Text(f"{found.in_sync} {machines} in sync, {found.min_isr} needed", style)
+    line.append(f", {found.uncommitted:,} appends not committed")
+    for one in found.standbys:
+        state = "in sync" if one.is_in_sync else "catching up"
+        lag = f"{size(one.lag_bytes)} and {_span(one.lag_s)} behind"
+        line.append(f"; standby {one.node} {state}, {lag}")
+    return line
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -42,27 +42,26 @@ class Strict:
 
     def __init__(self) -> None:
         self.volatile: dict[int, Change] = {}
+        # The changes of bytes among them, by inode.
+        self._unsynced_bytes: dict[int, list[int]] = {}
         self._unsynced_directories: dict[int, set[str]] = {}
 
     def advance(self, number: int, operation: Operation) -> None:
         match operation:
             case Sync(_, inode):
-                self._settle_bytes(inode)
+                for settled in self._unsynced_bytes.pop(inode, ()):
+                    del self.volatile[settled]
             case SyncDirectory(path):
                 self._settle_names(path)
-            case Write() | Truncate():
+            case Write(_, inode) | Truncate(_, inode):
                 self.volatile[number] = operation
+                self._unsynced_bytes.setdefault(inode, []).append(number)
             case _:
                 self.volatile[number] = operation
                 self._unsynced_directories[number] = directories_of(operation)
 
     def with_consequences(self, damage: Damage) -> Damage:
         return damage
-
-    def _settle_bytes(self, inode: int) -> None:
-        for number, change in list(self.volatile.items()):
-            if isinstance(change, Write | Truncate) and change.inode == inode:
-                del self.volatile[number]
 
     def _settle_names(self, directory: str, *, before: int = _NEVER) -> None:
         removed: dict[int, str] = {}

@@ -149,14 +149,17 @@ class Replay:
 
     def _settle(self) -> None:
         """Move the changes that are durable now, up to the first that is not, out of the tails."""
-        for part, tail in self._tails.items():
-            while tail and (number := next(iter(tail))) not in self.volatile:
+        volatile = self.volatile
+        for part, tail in [*self._tails.items()]:
+            while tail and (number := next(iter(tail))) not in volatile:
                 change = tail.pop(number)
                 if isinstance(change, Write | Truncate):
                     content = self._settled_contents.get(part, b"")
                     self._settled_contents[part] = changed(content, [(change, None)])
                 else:
                     self._settled_names.apply(change)
+            if not tail and part != NAMES:
+                del self._tails[part]
 
 
 def changed(content: bytes, changes: list[tuple[ByteChange, bytes | None]]) -> bytes:

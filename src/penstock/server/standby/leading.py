@@ -10,6 +10,7 @@ from threading import Lock
 from ...errors import LeaderUnknown, NoSpace, PenstockError, Unavailable
 from ...ports import Disk
 from ...replication.frames import Durable, Hello
+from ...replication.lag import Lag
 from ...replication.leader import Leader
 from ...replication.replica_file import read_record, write_record
 from ...replication.stream import Stream, StreamState
@@ -203,7 +204,7 @@ class Leading:
             follower.link.close()
             return
         if isinstance(frame, Durable):
-            follower.note(frame.sequence)
+            follower.lag.confirmed(frame.sequence)
             self._driver.confirmed()
             for one in self.followers.values():
                 self._tell_committed_soon(one)
@@ -227,13 +228,16 @@ class Leading:
 
     def _send(self, follower: "Follower") -> None:
         """Send what there is, as far as the connection and the window of a follower allow."""
-        if not self._is_there(follower) or follower.link.is_full or follower.is_paused:
+        if not self._is_there(follower):
+            return
+        # Also of what has to wait here: it is behind by that as well.
+        follower.lag.appended(self.leader.sequence, time.monotonic())
+        if follower.link.is_full or follower.is_paused:
             return
         try:
             with self._driver.driver.lock:
                 frames = follower.stream.take(_TAKE_BYTES)
                 is_live = follower.stream.state is StreamState.LIVE
-                follower.sent(self.leader.sequence)
         except PenstockError:
             follower.link.close()
             return
@@ -299,21 +303,11 @@ class Follower:
         self.is_paused = False
         # A timer runs, at whose end it hears what is committed.
         self.is_told_soon = False
-        self.sequence = 0
-        # Since when something waits to be confirmed; the confirmation of a part begins it anew.
-        self._behind_since = 0.0
-
-    def sent(self, sequence: int) -> None:
-        if sequence > self.sequence:
-            self.sequence = sequence
-            self._behind_since = self._behind_since or time.monotonic()
-
-    def note(self, sequence: int) -> None:
-        self._behind_since = time.monotonic() if sequence < self.sequence else 0.0
+        self.lag = Lag()
 
     def lag_s(self) -> float:
-        """For how long something waits to be confirmed."""
-        return time.monotonic() - self._behind_since if self._behind_since else 0.0
+        """For how long the oldest append waits that it has not confirmed."""
+        return self.lag.seconds(time.monotonic())
 
 
 class Throttle:

@@ -1,4 +1,4 @@
-// The overview: rates, lag, the oldest message that waits, the disk, and what the last start found.
+// The overview: rates, lag, the oldest message that waits, the disk, the standbys, and what the last start found.
 import { get } from "../api.js";
 import { Curve } from "../curve.js";
 import { bytes, count, plural, rate, span } from "../format.js";
@@ -18,7 +18,7 @@ const perSecond = (number) => `${rate(number)}/s`;
 
 const Card = ({ title, value, note }) => html`<div class="card"><dt>${title}</dt><dd>${value}<small>${note ?? ""}</small></dd></div>`;
 
-function Cards({ lags, recent }) {
+function Cards({ lags, recent, cluster }) {
   const last = (values) => values?.at(-1);
   return html`<dl class="cards">
     ${recent && RATES.map(([name, title]) => html`<${Card} title=${title} value=${perSecond(last(recent.rates[name]) ?? 0)} note="last 10 s" />`)}
@@ -28,6 +28,9 @@ function Cards({ lags, recent }) {
       <${Card} title="In flight" value=${count(lags.in_flight)} note="held by consumers" />`}
     ${recent && html`<${Card} title="Stored" value=${bytes(last(recent.stored_bytes))} note=${plural(last(recent.topics) ?? 0, "topic")} />
       <${Card} title="Disk free" value=${bytes(last(recent.disk_free_bytes))} note="where the data is" />`}
+    ${cluster && html`<${Card} title="Machines in sync" value=${count(cluster.in_sync)} note=${`${cluster.min_isr} needed`} />`}
+    ${cluster?.standbys?.map((one) => html`<${Card} title=${`Standby ${one.node}`} value=${one.is_in_sync ? "in sync" : "catching up"}
+      note=${`${bytes(one.lag_bytes)}, ${span(one.lag_s)} behind`} />`)}
   </dl>`;
 }
 
@@ -72,11 +75,14 @@ export function Overview() {
   const health = useLive((signal) => get("/readyz", { verbose: "yes" }, signal), [], EVERY_MS);
   const lags = useLive((signal) => (may("see groups") ? get("/stats/lag", { limit: LAGS_SHOWN, max_age: LAGS_AGE }, signal) : null), [], EVERY_MS);
   const recent = useLive((signal) => (may("see stats") ? get("/stats/recent", {}, signal) : null), [], EVERY_MS);
+  // A broker that has no standby has no role, and no such page.
+  const role = health.data?.role ?? null;
+  const cluster = useLive((signal) => (role && may("see stats") ? get("/cluster", {}, signal) : null), [role], EVERY_MS);
   return html`
     <${Heading} title="Overview" lead=${health.data && `Broker ${health.data.broker.node_id}, version ${health.data.broker.version}, up for ${span(health.data.uptime)}.`} />
     <${Loaded} live=${health}>${(data) => html`<${Findings} health=${data} />`}<//>
-    ${[lags, recent].map((one) => one.error && html`<${Notice} kind="bad">${one.error.message}<//>`)}
-    <${Cards} lags=${lags.data} recent=${recent.data} />
+    ${[lags, recent, cluster].map((one) => one.error && html`<${Notice} kind="bad">${one.error.message}<//>`)}
+    <${Cards} lags=${lags.data} recent=${recent.data} cluster=${cluster.data} />
     ${recent.data && html`<${Curves} recent=${recent.data} />`}
     ${lags.data && html`<${Behind} lags=${lags.data} />`}`;
 }
