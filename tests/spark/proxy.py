@@ -69,7 +69,7 @@ class Proxy:
             one.close()
 
     def leave(self) -> None:
-        """Close the port from now on."""
+        """End all connections, and every new one, from now on."""
         self.is_away = True
         self._close(*self._open)
 

@@ -2,15 +2,20 @@
 
 import shutil
 from collections import Counter
+from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
 from penstock.api.commits import DescribeCommitName
 
+from .proxy import proxied
+
 pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 
 DEADLINE_S = 300
+PAUSE_S = 0.02
 
 
 class Load:
@@ -81,4 +86,50 @@ def test_complete_mode_is_refused(client, topic, load):
     load.fill(0, 1)
     counts = load.frame().groupBy("value").count().select("value")
     assert "output mode complete is not for it" in load.failure(counts, mode="complete")
+    assert values(client, topic) == Counter()
+
+
+def test_a_broker_that_leaves_in_the_middle_and_stays_away_is_one_line(
+    broker, client, topic, load, tmp_path
+):
+    staged, gone = tmp_path / "staged", tmp_path / "gone"
+
+    def waiting(batches):
+        yield from batches
+        Path(staged).touch()
+        while not Path(gone).exists():
+            Event().wait(PAUSE_S)
+
+    def leave():
+        while not staged.exists():
+            Event().wait(PAUSE_S)
+        proxy.leave()
+        gone.touch()
+
+    load.fill(0, 10)
+    with proxied(broker) as proxy:
+        leaving = Thread(target=leave)
+        leaving.start()
+        frame = load.frame()
+        text = load.failure(frame.mapInArrow(waiting, frame.schema), url=proxy.url, retries="1")
+        leaving.join()
+    assert "Traceback" not in text
+    (line,) = [one for one in text.splitlines() if "penstock.errors" in one]
+    assert f"no answer from {proxy.url}: " in line
+    assert line.endswith("start the query again: a stream goes on with this batch")
+    assert values(client, topic) == Counter()
+    load.run()
+    assert values(client, topic) == Counter(range(10))
+
+
+def test_a_wrong_row_and_a_missing_topic_of_a_stream_are_told_in_one_line(client, topic, load):
+    load.fill(0, 20_000)
+    wrong = load.frame().selectExpr("value", "IF(value = '7', 9, 0) AS partition")
+    texts = {
+        f"column partition: topic {topic} has partitions 0 to 1, not 9": load.failure(wrong),
+        "there is no topic no-such-topic": load.failure(topic="no-such-topic"),
+    }
+    for said, text in texts.items():
+        assert said in text
+        assert "Traceback" not in text
     assert values(client, topic) == Counter()

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from .broker_ends import BrokerEnds, batch_ranges
 from .offsets import OffsetRange, split
 from .options import Mode, SourceOptions
+from .worker_errors import brief_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +47,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self.asked = options
 
+    @brief_errors()
     def partitions(self) -> list[InputPartition]:
         freeze_loaded_modules()
         # Spark turns an empty list into one task without a range.
@@ -81,7 +83,7 @@ def read_task(
         # The id of a schema may be in a header.
         columns = (*columns, *(one for one in ("value", "headers") if one not in columns))
     decoder = Decoder(wanted.topic, wanted.partition, columns)
-    with options.connect() as client:
+    with brief_errors(), options.connect() as client:
         reader = RangeReader(client, wanted, is_loss_fatal=options.is_loss_fatal)
         files = FileReader(options.data_dir) if options.mode is Mode.FILES else None
         found = decoder.record_batches(filter(is_wanted, reader.stored(files)))

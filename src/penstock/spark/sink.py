@@ -19,9 +19,10 @@ from pyspark.sql.datasource import (
 )
 
 from ..client.stagings import CommitKey, StagingHandle
-from ..errors import CommitNameTaken, PenstockError, Refused, SequenceCommitted
+from ..errors import CommitNameTaken, PenstockError, Refused, SequenceCommitted, Unavailable
 from .batch import freeze_loaded_modules
 from .sink_options import SinkOptions
+from .worker_errors import brief_errors, text_with_advice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +42,14 @@ class TaskDone(WriterCommitMessage):
     is_repeat: bool = False
 
 
+@dataclass(frozen=True)
+class TaskFailed(WriterCommitMessage):
+    """Why a task of a stream staged nothing."""
+
+    family: type[Refused | Unavailable]
+    reason: str
+
+
 Messages = Sequence[WriterCommitMessage | None]
 
 
@@ -51,9 +60,11 @@ class BatchWriter(DataSourceArrowWriter):
         self.asked = options
         self.key = options.batch_key()
 
+    @brief_errors()
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         return stage_task(self.asked, self.key, iterator)
 
+    @brief_errors()
     def commit(self, messages: Messages) -> None:
         commit_tasks(self.asked, self.key, messages, is_one_off=self.asked.sink_id is None)
 
@@ -67,6 +78,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self.asked = options
 
+    @brief_errors()
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         context = TaskContext.get()
         query = context and context.getLocalProperty(_QUERY_ID)
@@ -75,9 +87,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise Refused(
                 "Spark does not say which batch of which query this is: it cannot be known again"
             )
-        return stage_task(self.asked, self.asked.stream_key(query, int(batch)), iterator)
+        try:
+            return stage_task(self.asked, self.asked.stream_key(query, int(batch)), iterator)
+        # Of an error that a task raises, a stream's user is told that a job failed. What `commit` raises is shown.
+        except Refused as error:
+            return TaskFailed(Refused, str(error))
+        except Unavailable as error:
+            return TaskFailed(Unavailable, text_with_advice(error))
 
+    @brief_errors()
     def commit(self, messages: Messages, batch_id: int) -> None:
+        for failed in (one for one in messages if isinstance(one, TaskFailed)):
+            raise failed.family(failed.reason)
         # Only the tasks were told the query. A batch without tasks has no rows, and nothing to be known by.
         for done in _done(messages)[:1]:
             commit_tasks(self.asked, done.key, messages, is_one_off=False)

@@ -21,6 +21,7 @@ from .sink import BatchWriter, StreamWriter
 from .sink_columns import check_sink_columns
 from .sink_options import SinkOptions, parse_sink_options
 from .stream import StreamReader
+from .worker_errors import brief_errors
 
 
 class PenstockSource(DataSource):
@@ -30,6 +31,7 @@ class PenstockSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
+    @brief_errors()
     def schema(self) -> str:
         # Spark does not say here whether it plans a batch or a stream; the columns are the same.
         columns = ddl(parse_columns(self.options))
@@ -43,36 +45,39 @@ class PenstockSource(DataSource):
             values = TypedValues.of_version(client, options.subject, options.version)
         return f"{columns}, {values.ddl}"
 
+    @brief_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         options = _planned(parse_options(self.options, UsedBy.BATCH), schema)
         return FilteredBatchReader(options) if options.is_filtered else BatchReader(options)
 
+    @brief_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(_planned(parse_options(self.options, UsedBy.STREAM), schema))
 
+    @brief_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise Refused("a topic cannot be overwritten, only added to: use mode append")
-        return BatchWriter(self._sink_options(schema, UsedBy.BATCH))
+        options = self._sink_options(schema, UsedBy.BATCH)
+        if options.topic is not None:
+            with options.connect() as client:
+                client.topic(options.topic)
+        return BatchWriter(options)
 
+    @brief_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if overwrite:
             raise Refused(
                 "a topic cannot be overwritten: output mode complete is not for it, use append"
             )
+        # Spark asks again for every commit and abort, also when the broker is away or the topic gone. An abort that
+        # fails would hide why the batch did, so it is the tasks that find a topic missing.
         return StreamWriter(self._sink_options(schema, UsedBy.STREAM))
 
     def _sink_options(self, schema: StructType, used_by: UsedBy) -> SinkOptions:
-        """Returns the options of a query that writes these columns.
-
-        Refused: an option or a column is wrong. NotFound: the topic is not there. For a stream Spark asks for each
-        micro-batch, before its tasks run.
-        """
+        """Returns the options of a query that writes these columns. Refused: an option or a column is wrong."""
         options = parse_sink_options(self.options, used_by)
         check_sink_columns(schema, has_topic=options.topic is not None)
-        if options.topic is not None:
-            with options.connect() as client:
-                client.topic(options.topic)
         return options
 
 

@@ -36,6 +36,7 @@ from .offsets import (
 )
 from .options import SourceOptions
 from .progress import offsets_by_topic
+from .worker_errors import brief_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,6 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Where to begin
 
+    @brief_errors()
     def initialOffset(self) -> Json:
         """Returns where the stream begins. Spark asks more than once, also after a crash; the answer stays."""
         if self._first is None:
@@ -105,6 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = self.asked.rows_a_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
+    @brief_errors()
     def prepareForTriggerAvailableNow(self) -> None:
         found = self._found()
         latest = {
@@ -114,6 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         self._target = StreamOffset(latest, ids_of(found))
 
+    @brief_errors()
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """Returns the end of the next micro-batch. One call to the broker: Spark asks 100 times a second when idle."""
         begun = StreamOffset.from_json(start)
@@ -171,6 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Task), "we planned it"
         return read_task(self.asked, partition.wanted)
 
+    @brief_errors()
     def commit(self, end: Json) -> None:
         """Publish in the broker that a batch is done. Spark itself has recorded that already."""
         done = StreamOffset.from_json(end)

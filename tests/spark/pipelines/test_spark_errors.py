@@ -25,6 +25,18 @@ def test_errors_of_others_are_not_ours() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "org.apache.spark.api.python.PythonException: ",
+        "[STREAM_FAILED] Query [id = 7] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed to commit: ",
+    ],
+)
+def test_an_error_is_recognised_behind_what_spark_failed_to_do(before: str) -> None:
+    line = "penstock.errors.requests.NotFound: there is no topic orders"
+    assert penstock_error_in([before + line, "SQLSTATE: 38000"]) == line
+
+
 def test_the_family_and_the_text_survive() -> None:
     line = "penstock.errors.requests.NotFound: there is no topic orders"
     again = rebuild_error("transform", line)

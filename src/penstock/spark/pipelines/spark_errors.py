@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _REASON_CHARACTERS_MAX = 500
-# How a traceback names one of our errors: `penstock.errors.requests.NotFound: there is no topic orders`.
-_OURS = re.compile(r"penstock\.errors\.(?:\w+\.)*(\w+)")
+# How Spark names one of our errors: `penstock.errors.requests.NotFound: there is no topic orders`, on a line of its own
+# below a traceback, or behind what Spark failed to do.
+_OURS = re.compile(
+    r"(?:^|PythonException: |\[PYTHON_\w+\] [^:]*: )(penstock\.errors\.(?:\w+\.)*(\w+).*)"
+)
 # The last line of a Python traceback. Java's have packages before the class.
 _RAISED = re.compile(r"[A-Z]\w*(Error|Exception|Warning|Interrupt|Exit)(: |$)")
 
@@ -77,9 +80,9 @@ def reason_of(error: Exception) -> str:
 
 
 def penstock_error_in(lines: Sequence[str]) -> str | None:
-    """Returns the line of a Python traceback, as Spark prints it, that names a PenstockError; or None."""
-    found = [line for line in lines if _OURS.match(line)]
-    return found[-1] if found else None
+    """Returns the PenstockError that the lines of an error of Spark name, from its class on; or None."""
+    found = [named for line in lines if (named := _OURS.search(line))]
+    return found[-1][1] if found else None
 
 
 def error_kind(line: str) -> type[PenstockError]:
@@ -87,7 +90,7 @@ def error_kind(line: str) -> type[PenstockError]:
     from ... import errors
 
     named = _OURS.match(line)
-    found: type[PenstockError] = getattr(errors, named[1] if named else "", Unavailable)
+    found: type[PenstockError] = getattr(errors, named[2] if named else "", Unavailable)
     return found
 
 
