@@ -201,6 +201,7 @@ def test_a_commit_waits_until_its_answers_would_survive_a_power_cut(world) -> No
     assert world.lag()[0].lag == 2
 
 
+@pytest.mark.tier("test")
 def test_an_input_is_in_the_output_once_at_every_crash_state(effort) -> None:
     """Two attempts work on the messages of a driver, and one is committed; after a power cut it begins again."""
     before = World()

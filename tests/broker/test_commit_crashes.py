@@ -29,6 +29,7 @@ def begun() -> Tree:
     return world.disk.tree()
 
 
+@pytest.mark.tier("test")
 def test_a_named_commit_is_whole_or_absent_at_every_crash_state(effort) -> None:
     def scenario(disk: SimDisk) -> None:
         world = World(disk)

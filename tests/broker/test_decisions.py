@@ -86,6 +86,7 @@ def test_one_that_cannot_be_read_holds_up_those_behind_it_and_none_before(
     assert stored(world) == [[b"x 0", b"y 0", b"z 0"], [b"x 1", b"y 1", b"z 1"], []]
 
 
+@pytest.mark.tier("test")
 def test_all_of_each_or_nothing_at_every_crash_state(effort) -> None:
     """One of three has acked something, and its end is recorded by itself, between those of the others."""
     first = World()

@@ -164,6 +164,7 @@ def test_what_clearing_left_of_a_staging_log_is_scheduled(world) -> None:
     assert fired(world) == Counter([b"later"])
 
 
+@pytest.mark.tier("test")
 def test_a_delay_is_scheduled_once_at_every_crash_state(effort) -> None:
     before = World()
     before.topic(3)

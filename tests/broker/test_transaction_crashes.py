@@ -3,6 +3,8 @@
 from collections import Counter
 from contextlib import suppress
 
+import pytest
+
 from penstock.api.transactions import EndTransaction, Stage
 from penstock.broker.partition.clearing import clear_staged
 from penstock.errors import ProducerFenced, TransactionInProgress
@@ -86,6 +88,7 @@ def test_a_transaction_is_whole_or_absent_at_every_crash_state(effort) -> None:
     assert pull_the_plug(scenario, check, effort, start=start, is_long=True) > 60
 
 
+@pytest.mark.tier("test")
 def test_a_producer_that_goes_on_after_a_crash_loses_and_doubles_nothing(effort) -> None:
     """It repeats what was not answered under the same sequences, and then commits."""
     start, producer_id = begun()

@@ -269,6 +269,7 @@ def test_what_else_is_in_the_directory_of_a_deleted_topic_is_not_deleted_with_it
     assert bytes_of(world.disk, "orders") == {"set-aside/orders.1/partition-0/notes": b"mine"}
 
 
+@pytest.mark.tier("test")
 def test_at_every_crash_state_files_are_known_left_over_or_set_aside(effort, monkeypatch) -> None:
     """Create, grow, delete with something strange beside: whatever is left, a start knows what to do with it."""
     monkeypatch.setattr(catalogue, "_RECORDS_A_SNAPSHOT", 3)

@@ -235,6 +235,7 @@ class Writer(threading.Thread):
         return staging.handle
 
 
+@pytest.mark.tier("test")
 def test_kill_9_between_stagings_and_commits_loses_and_doubles_nothing(tmp_path, effort):
     with restartable(tmp_path / "data") as server, Client(server.url) as client:
         client.create_topic("orders", partitions=2)

@@ -97,6 +97,7 @@ def test_a_node_that_follows_names_the_leader_on_every_port(nodes):
     assert first.values() == ["by-kafka"]
 
 
+@pytest.mark.tier("test")
 def test_the_example_runs_to_its_end():
     ran = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
@@ -192,6 +193,7 @@ def test_a_leader_that_starts_again_asks_its_standby_and_leads_on(nodes):
     assert first.values() == ["a"]
 
 
+@pytest.mark.tier("test")
 def test_certificates_of_another_cluster_are_refused_in_one_line(tmp_path):
     with pair(tmp_path, is_started=False, cluster__name="orders") as (first, second):
         for name in ("ours", "theirs"):
@@ -220,6 +222,7 @@ def safety_of(one):
     return one.guarantee, one.copies
 
 
+@pytest.mark.tier("test")
 def test_a_leader_that_goes_on_alone_says_so_and_its_standby_leads_only_by_force(tmp_path):
     with pair(tmp_path, cluster__min_isr="1") as (first, second):
         assert first.call("POST", "/topics", TOPIC).status == 201

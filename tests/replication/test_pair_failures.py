@@ -134,6 +134,7 @@ def publish_late(node: Node, statuses: list[int]) -> None:
     statuses.append(node.publish("late").status)
 
 
+@pytest.mark.tier("test")
 def test_a_stopped_leader_that_wakes_up_is_fenced(nodes, effort):
     """Stopped, and another leads: what it does when it goes on is acknowledged to no client, and cut."""
     leader, other = nodes

@@ -1,8 +1,11 @@
 """A broker and two standbys, as three processes: of two that are left the longer one leads, and one alone does not."""
 
+import pytest
+
 from .pairs import TOPIC, three
 
 
+@pytest.mark.tier("test")
 def test_of_two_standbys_the_longer_one_leads_and_none_alone(tmp_path):
     with three(tmp_path) as (first, second, third):
         assert first.call("POST", "/topics", TOPIC).status == 201

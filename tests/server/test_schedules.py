@@ -152,6 +152,7 @@ async def test_who_may_and_what_the_audit_log_says(tmp_path):
         assert f"jobs: schedule s {done}" in text
 
 
+@pytest.mark.tier("test")
 def test_a_server_that_is_killed_publishes_each_occurrence_once(tmp_path):
     dues: list[str] = []
     with served(tmp_path / "data", "--binary-port", "0") as broker:

@@ -84,6 +84,7 @@ def test_damage_that_is_hidden_is_found(plant: Callable[[Patch], None], monkeypa
     assert violation.checker is Checker.DAMAGE_TOLD, str(violation)
 
 
+@pytest.mark.tier("test")
 def test_both_kinds_are_tried_and_some_are_lived_with(effort) -> None:
     tried, outcomes = Counter[str](), Counter[str]()
     for seed in range(effort(check=2, test=8, torture=200)):

@@ -185,6 +185,7 @@ def test_a_planted_bug_is_found(planted: Bug, monkeypatch: Patch) -> None:
     assert violation.checker in planted.checkers, str(violation)
 
 
+@pytest.mark.tier("test")
 def test_delays_happen_in_a_world_without_bugs() -> None:
     world = World(2, parameters=replace(draw_parameters(2), delay_producers=3))
     world.run(20)

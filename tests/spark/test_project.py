@@ -28,6 +28,7 @@ def files_of(folder: Path) -> dict[str, str]:
     return {str(one): one.read_text() for one in folder.rglob("*") if one.is_file()}
 
 
+@pytest.mark.tier("test")
 def test_a_directory_that_is_there_is_refused_and_not_changed(tmp_path):
     made = init(tmp_path / "shop", "--topic", "Orders-2", "--json")
     assert json.loads(made.stdout) == {
