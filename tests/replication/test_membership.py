@@ -243,14 +243,16 @@ class WaitingPeer:
         self.answering.append(asyncio.get_running_loop().create_task(self.answer(link)))
 
     async def answer(self, link: Link) -> None:
-        with suppress(Unreachable):
-            await link.expect(Introduction)
-            self.asked += 1
-            await self.may_answer.wait()
-            link.send(Introduction("penstock", "c", 1, 257, "waiting"))
-            self.claims.append(await link.expect(Claim))
-            link.send(Granted(self.claims[-1].epoch))
-        link.close()
+        try:
+            with suppress(Unreachable):
+                await link.expect(Introduction)
+                self.asked += 1
+                await self.may_answer.wait()
+                link.send(Introduction("penstock", "c", 1, 257, "waiting"))
+                self.claims.append(await link.expect(Claim))
+                link.send(Granted(self.claims[-1].epoch))
+        finally:
+            link.close()
 
 
 async def test_a_node_that_is_promoted_while_it_asks_its_peer_does_not_claim_another_epoch(
@@ -279,3 +281,22 @@ async def test_a_node_that_is_promoted_while_it_asks_its_peer_does_not_claim_ano
     assert node.role is Role.LEADING
     assert [one.epoch for one in peer.claims] in ([], [epoch])
     assert epoch == 514
+
+
+async def test_a_node_that_stops_while_it_asks_a_peer_hangs_up(tmp_path):
+    asked, hung_up = asyncio.Event(), asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()
+        hung_up.set()
+        writer.close()
+
+    async with asyncio.timeout(60):
+        server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        node, _ = await started(tmp_path, ClusterFacts("c", 257), peers=(address,))
+        await asked.wait()
+        await node.stop()
+        await hung_up.wait()
+        server.close()

@@ -209,7 +209,8 @@ class Membership:
         except TimeoutError:
             link.close()
             raise Unreachable(address, "it does not say who it is") from None
-        except PenstockError:
+        except BaseException:
+            # Also when this node stops while it asks.
             link.close()
             raise
         link.introduced()
