@@ -5,7 +5,10 @@ import random
 import pytest
 
 from penstock.codec import Columns, encode
+from penstock.model import Epoch
 from penstock.replication.frames import EpochAt, LogFacts
+from penstock.replication.replica import Replica
+from penstock.replication.replica_file import ReplicaRecord, write_record
 from penstock.replication.storage import Storage
 from penstock.sim import SimDisk
 from penstock.sim.crash import check_crashes
@@ -72,3 +75,43 @@ def test_a_power_cut_at_any_moment_while_a_log_is_made_is_no_damage() -> None:
         assert not storage.aside
 
     check_crashes(make, check, entropy=random.Random(7))
+
+
+def without_its_last_batch() -> SimDisk:
+    """A log of two batches that were synced. The second is damaged, and so is what says that it was durable."""
+    disk = SimDisk()
+    log = Storage(disk).make(FACTS)
+    for value in (b"a", b"b"):
+        log.append(encode(Columns(values=[value], timestamps=0)), now_ns=1)
+    log.sync()
+    log.discard()
+    disk.remove(f"{PATH}/checkpoint")
+    tear(disk, SEGMENT, disk.size(SEGMENT) - 1)
+    return disk
+
+
+def test_a_damaged_end_is_told_where_it_is_known_to_be_committed() -> None:
+    torn, damaged = Storage(without_its_last_batch()), Storage(without_its_last_batch())
+    # Nothing says that the second batch was durable.
+    assert torn.open({PATH: 1})
+    assert not torn.aside
+    assert not damaged.open({PATH: 2})
+    ((path, kept_in, reason, offsets),) = damaged.aside
+    assert (path, offsets) == (PATH, range(1, 2))
+    assert damaged.disk.exists(kept_in)
+    assert reason == "it ends at offset 1, and was committed to 2"
+    # The leader sends what is missing.
+    assert damaged.logs[PATH].end_offset == 1
+
+
+def test_a_replica_with_a_damaged_end_does_not_lead_before_it_is_level_or_by_force() -> None:
+    disk = without_its_last_batch()
+    write_record(disk, ReplicaRecord(1, "c", committed={PATH: 2}))
+    replica = Replica(disk, node=2, entropy=random.Random(7))
+    assert not replica.is_whole
+    assert [one.path for one in replica.aside] == [PATH]
+    # By force: what is missing is in no history any more, and is not missed at the next start.
+    assert replica.lead(Epoch(514)) == {PATH: 1}
+    again = Replica(disk, node=2, entropy=random.Random(7))
+    assert again.is_whole
+    assert not again.aside

@@ -59,7 +59,8 @@ class Replica:
             )
         self.record.cluster_id = self.record.cluster_id or cluster_id
         self.storage, self.watermark = Storage(disk), Watermark()
-        is_undamaged = self.storage.open()
+        # One that is not whole may have begun to fetch a log anew, and says so already.
+        is_undamaged = self.storage.open(self.record.committed if self.record.is_whole else {})
         if found is None:
             # An empty disk has nothing that this node may have confirmed before it was lost.
             self.record.is_whole = bool(self.storage.logs)
@@ -339,7 +340,7 @@ class Replica:
             return None
         self.durable = max(self.durable, plan.sequence)
         if plan.sequence >= 0 and not self.record.is_whole:
-            self.record.is_whole = True
+            self._is_whole_again()
             self._write()
         if self.level is not None:
             self._committed(self.level.committed)
@@ -356,6 +357,14 @@ class Replica:
         for path, end in self.watermark.ends.items():
             self.record.committed[path] = max(end, self.record.committed.get(path, 0))
         write_record(self.disk, self.record)
+
+    def _is_whole_again(self) -> None:
+        """It has what its leader has, or leads by force: what is still missing is in no history any more."""
+        for path, log in self.storage.logs.items():
+            for ends in (self.record.committed, self.watermark.ends):
+                if ends.get(path, 0) > log.end_offset:
+                    ends[path] = log.end_offset
+        self.record.is_whole = True
 
     def _broken(self) -> None:
         if self.record.is_whole:
@@ -392,8 +401,8 @@ class Replica:
         if epoch < self.record.promised or epoch <= begun:
             raise Fenced(epoch, promised=self.epoch)
         self.disconnect()
-        # Whoever leads is what the others are compared with, also one that was forced to.
-        self.record.is_whole = True
+        # The node that leads is what the others are compared with, also one that was forced to.
+        self._is_whole_again()
         self.promise(epoch)
         self.storage.sync()
         for log in self.storage.logs.values():

@@ -1,7 +1,8 @@
 """The logs of a data directory as a follower has them: opened without machines, cut, set aside, synced in order."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -61,8 +62,9 @@ class Storage:
         self.was_clean = True
         self._dirty: dict[str, Log] = {}
 
-    def open(self) -> bool:
-        """Open every log that there is. False: one was damaged, and is set aside to be fetched again.
+    def open(self, committed: Mapping[str, int] = MappingProxyType({})) -> bool:
+        """Open every log that there is. False: one was damaged, and is set aside to be fetched again; or it ends
+        before what this node knows to be `committed`, by path, and was durable here: the rest comes again.
 
         What a crash left of one that was being made goes: nothing was in it.
         """
@@ -91,6 +93,14 @@ class Storage:
                 self.set_log_aside(path, str(found.segments_damaged[0]))
                 is_whole = False
                 continue
+            if log.end_offset < committed.get(path, 0):
+                # What is damaged at the very end of a log looks like a batch that a crash tore.
+                reason = (
+                    f"it ends at offset {log.end_offset}, and was committed to {committed[path]}"
+                )
+                lost = range(log.end_offset, committed[path])
+                self.aside.append(SetAside(path, ", ".join(found.set_aside), reason, lost))
+                is_whole = False
             self.was_clean = self.was_clean and found.is_clean
             self._add(log)
         if META in self.logs:
