@@ -1,6 +1,6 @@
 """Bugs that a replication is known to have had, planted one at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -35,8 +35,10 @@ def epoch_not_raised(patch: pytest.MonkeyPatch) -> None:
 def truncation_by_watermark(patch: pytest.MonkeyPatch) -> None:
     opened = storage.Storage.open
 
-    def cut(self: storage.Storage) -> bool:
-        found = opened(self)
+    def cut(
+        self: storage.Storage, committed: Mapping[str, int], on_damage: Callable[[], None]
+    ) -> bool:
+        found = opened(self, committed, on_damage)
         record = replica.read_record(self.disk)
         for path, log in self.logs.items():
             known = record.committed.get(path, 0) if record is not None else 0

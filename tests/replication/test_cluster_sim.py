@@ -5,11 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.errors import Fenced, Refused
+from penstock.errors import DiskFailed, Fenced, NoSpace, Refused
 from penstock.replication.frames import Hello
 from penstock.replication.replica import Replica
+from penstock.replication.storage import Storage
 from penstock.sim import SimDisk
-from penstock.sim.cluster import run_cluster
+from penstock.sim.cluster import ClusterWorld, run_cluster
+from penstock.sim.faults import Call, Fault, Misbehaviour
 from penstock.sim.violation import Violation
 
 from .planted import PLANTED, Plant
@@ -35,6 +37,51 @@ def test_three_nodes(seed: int, min_isr: int) -> None:
 def test_many_seeds_of_two_and_three_nodes(shard: int, effort: Effort) -> None:
     for seed in range(9000 + shard, 9000 + effort(check=0, test=8, torture=1000), _SHARDS):
         run_cluster(seed, nodes=2 + seed % 2, min_isr=3 if seed % 6 == 5 else 2)
+
+
+# What reconciliation does to logs.
+_CUTTING = ("cut", "make", "forget_meta", "forget_unused_epochs")
+
+
+class FullDisks:
+    """Has the disk of a follower fill up while reconciliation cuts its logs; now and then the power fails then, too."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.entropy = random.Random(7)
+        self.count = 0
+        self.world = ClusterWorld(0)
+        for name in _CUTTING:
+            patch.setattr(Storage, name, self._full(getattr(Storage, name)))
+
+    def _full(self, original: Callable[..., object]) -> Callable[..., object]:
+        def full(storage: Storage, *arguments: object) -> object:
+            # Before anything is acknowledged, operators of the simulation promote by force.
+            if self.world.is_calm or not self.world.book.acked:
+                return original(storage, *arguments)
+            call = self.entropy.choice((Call.CREATE, Call.APPEND))
+            nth = self.entropy.randint(1, 5)
+            storage.disk.inject(Fault(call=call, does=Misbehaviour.NO_SPACE, nth=nth))
+            try:
+                return original(storage, *arguments)
+            except NoSpace:
+                self.count += 1
+                if self.entropy.randint(0, 2) == 0:
+                    raise DiskFailed("disk", "the power is off") from None
+                raise
+            finally:
+                storage.disk.faults.clear()
+
+        return full
+
+
+def test_disks_that_fill_up_while_logs_are_cut_lose_nothing(
+    monkeypatch: pytest.MonkeyPatch, effort: Effort
+) -> None:
+    disks = FullDisks(monkeypatch)
+    for seed in range(effort(check=3, test=12, torture=300)):
+        disks.world = ClusterWorld(seed, nodes=2 + seed % 2, seconds=_SECONDS)
+        disks.world.run()
+    assert disks.count > 5
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)

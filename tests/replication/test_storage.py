@@ -5,10 +5,15 @@ import random
 import pytest
 
 from penstock.codec import Columns, encode
-from penstock.replication.frames import EpochAt, LogFacts
+from penstock.errors import NoSpace
+from penstock.model import Epoch
+from penstock.replication.frames import EpochAt, Hello, LogFacts
+from penstock.replication.replica import Replica
+from penstock.replication.replica_file import ReplicaRecord, write_record
 from penstock.replication.storage import Storage
 from penstock.sim import SimDisk
 from penstock.sim.crash import check_crashes
+from penstock.sim.faults import ALWAYS, Call, Fault, Misbehaviour
 
 PATH = "topics/default/orders/partition-0/state"
 IDENTITY, SEGMENT = f"{PATH}/identity", f"{PATH}/00000000000000000000.log"
@@ -72,3 +77,113 @@ def test_a_power_cut_at_any_moment_while_a_log_is_made_is_no_damage() -> None:
         assert not storage.aside
 
     check_crashes(make, check, entropy=random.Random(7))
+
+
+def without_its_last_batch() -> SimDisk:
+    """A log of two batches that were synced. The second is damaged, and so is what says that it was durable."""
+    disk = SimDisk()
+    log = Storage(disk).make(FACTS)
+    for value in (b"a", b"b"):
+        log.append(encode(Columns(values=[value], timestamps=0)), now_ns=1)
+    log.sync()
+    log.discard()
+    disk.remove(f"{PATH}/checkpoint")
+    tear(disk, SEGMENT, disk.size(SEGMENT) - 1)
+    return disk
+
+
+def test_a_damaged_end_is_told_where_it_is_known_to_be_committed() -> None:
+    torn, damaged = Storage(without_its_last_batch()), Storage(without_its_last_batch())
+    # Nothing says that the second batch was durable.
+    assert torn.open({PATH: 1})
+    assert not torn.aside
+    assert not damaged.open({PATH: 2})
+    ((path, kept_in, reason, offsets),) = damaged.aside
+    assert (path, offsets) == (PATH, range(1, 2))
+    assert damaged.disk.exists(kept_in)
+    assert reason == "it ends at offset 1, and was committed to 2"
+    # The leader sends what is missing.
+    assert damaged.logs[PATH].end_offset == 1
+
+
+def test_a_replica_with_a_damaged_end_does_not_lead_before_it_is_level_or_by_force() -> None:
+    disk = without_its_last_batch()
+    write_record(disk, ReplicaRecord(1, "c", committed={PATH: 2}))
+    replica = Replica(disk, node=2, entropy=random.Random(7))
+    assert not replica.is_whole
+    assert [one.path for one in replica.aside] == [PATH]
+    # By force: what is missing is in no history any more, and is not missed at the next start.
+    assert replica.lead(Epoch(514)) == {PATH: 1}
+    again = Replica(disk, node=2, entropy=random.Random(7))
+    assert again.is_whole
+    assert not again.aside
+
+
+FULL = Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, times=ALWAYS)
+
+
+def test_an_unused_epoch_is_forgotten_durably_or_not_at_all() -> None:
+    disk = made(is_written=True)
+    storage = Storage(disk)
+    assert storage.open()
+    log = storage.logs[PATH]
+    log.begin_epoch(Epoch(770))
+    log.sync(with_checkpoint=True)
+    disk.inject(FULL)
+    with pytest.raises(NoSpace):
+        storage.forget_unused_epochs(log, FACTS)
+    # The leader's next batch may be of an earlier one. It must not be taken as long as a restart would cut it.
+    assert log.epoch == 770
+    disk.faults.clear()
+    storage.forget_unused_epochs(log, FACTS)
+    storage.discard()
+    assert storage.open()
+    assert storage.logs[PATH].epoch == 257
+
+
+def test_what_does_not_fit_beside_a_log_is_not_cut_and_listed_once_when_it_does() -> None:
+    disk = made(is_written=True)
+    storage = Storage(disk)
+    assert storage.open()
+    log = storage.logs[PATH]
+    log.append(encode(Columns(values=[b"b"], timestamps=0)), now_ns=9)
+    disk.inject(FULL)
+    with pytest.raises(NoSpace):
+        storage.cut(log, 1, "not in the history")
+    assert (log.end_offset, log.append_time, storage.aside) == (2, 9, [])
+    disk.faults.clear()
+    # The copy fits now, and the checkpoint after it does not.
+    disk.inject(Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part="checkpoint"))
+    with pytest.raises(NoSpace):
+        storage.cut(log, 1, "not in the history")
+    assert (log.end_offset, log.append_time, storage.aside) == (2, 9, [])
+    storage.cut(log, 1, "not in the history")
+    assert (log.end_offset, log.append_time) == (1, 1)
+    (one,) = storage.aside
+    assert one.offsets == range(1, 2)
+    assert [name for name in disk.list(PATH) if "cut" in name] == [one.kept_in.rpartition("/")[2]]
+
+
+def test_a_promise_that_is_not_durable_is_none() -> None:
+    disk = SimDisk()
+    replica = Replica(disk, node=2, entropy=random.Random(7), cluster_id="c")
+    disk.inject(FULL)
+    hello = Hello("c", 1, 11, 12, 1, 770, "leader")
+    for _ in range(2):
+        with pytest.raises(NoSpace):
+            replica.receive(hello)
+    disk.faults.clear()
+    replica.receive(hello)
+    assert Replica(disk, node=2, entropy=random.Random(8)).record.promised == 770
+
+
+def test_damage_on_a_full_disk_is_not_set_aside_before_that_is_noted() -> None:
+    disk = made(is_written=True)
+    write_record(disk, ReplicaRecord(1, "c"))
+    disk.remove(SEGMENT)
+    disk.inject(FULL)
+    with pytest.raises(NoSpace):
+        Replica(disk, node=2, entropy=random.Random(7))
+    assert disk.list(PATH)
+    disk.faults.clear()
+    assert not Replica(disk, node=2, entropy=random.Random(7)).is_whole

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from ..errors import BadRequest, Damaged, Fenced, HistoryLost, Refused
+from ..errors import BadRequest, Damaged, Fenced, HistoryLost, PenstockError, Refused
 from ..log import Log
 from ..log.layout import TEMPORARY
 from ..log.placed import append_placed
@@ -59,12 +59,18 @@ class Replica:
             )
         self.record.cluster_id = self.record.cluster_id or cluster_id
         self.storage, self.watermark = Storage(disk), Watermark()
-        is_undamaged = self.storage.open()
+        # One that is not whole may have begun to fetch a log anew, and says so already.
+        committed = self.record.committed if self.record.is_whole else {}
+        try:
+            is_undamaged = self.storage.open(committed, self._broken)
+        except PenstockError:
+            # On a full disk, say: the next try finds everything as it is.
+            self.storage.discard()
+            raise
         if found is None:
             # An empty disk has nothing that this node may have confirmed before it was lost.
-            self.record.is_whole = bool(self.storage.logs)
-            self._write()
-        if not is_undamaged:
+            self._write(is_whole=is_undamaged and bool(self.storage.logs))
+        elif not is_undamaged:
             self._broken()
         # The one that is followed; None: not connected, or not greeted yet.
         self.leader: Hello | None = None
@@ -166,9 +172,7 @@ class Replica:
             raise Fenced(hello.epoch, promised=self.epoch)
         self.disconnect()
         if hello.epoch > record.promised or not record.cluster_id:
-            record.promised, record.cluster_id = hello.epoch, hello.cluster_id
-            record.handed_over = 0
-            self._write()
+            self._write(promised=hello.epoch, cluster_id=hello.cluster_id, handed_over=0)
         self.leader = hello
         return [*in_pages([*self.storage.facts().values()])]
 
@@ -324,8 +328,7 @@ class Replica:
         self.storage.sync()
         # A leader hands over when all that it has is committed.
         self._committed(frame.sequence)
-        self.record.handed_over = frame.epoch
-        self._write()
+        self._write(handed_over=frame.epoch)
 
     def plan_sync(self) -> StoragePlan:
         """What makes all that was received so far durable."""
@@ -339,8 +342,8 @@ class Replica:
             return None
         self.durable = max(self.durable, plan.sequence)
         if plan.sequence >= 0 and not self.record.is_whole:
-            self.record.is_whole = True
-            self._write()
+            self._forget_lost()
+            self._write(is_whole=True)
         if self.level is not None:
             self._committed(self.level.committed)
         return Durable(self.leader.epoch, plan.sequence, plan.received_bytes)
@@ -352,15 +355,25 @@ class Replica:
         ):
             self._write()
 
-    def _write(self) -> None:
+    def _write(self, **changes: object) -> None:
+        """Replace the record, durably. NoSpace: it is what it was, and the next try writes it again."""
+        known = dict(self.record.committed)
+        record = msgspec.structs.replace(self.record, committed=known, **changes)
         for path, end in self.watermark.ends.items():
-            self.record.committed[path] = max(end, self.record.committed.get(path, 0))
-        write_record(self.disk, self.record)
+            record.committed[path] = max(end, record.committed.get(path, 0))
+        write_record(self.disk, record)
+        self.record = record
+
+    def _forget_lost(self) -> None:
+        """It has what its leader has, or leads by force: what is still missing is in no history any more."""
+        for path, log in self.storage.logs.items():
+            for ends in (self.record.committed, self.watermark.ends):
+                if ends.get(path, 0) > log.end_offset:
+                    ends[path] = log.end_offset
 
     def _broken(self) -> None:
         if self.record.is_whole:
-            self.record.is_whole = False
-            self._write()
+            self._write(is_whole=False)
 
     def scrub(self) -> Iterator[int]:
         """Read everything, a piece at a time: how many bytes each had. Damaged: a log is, and was set aside; the driver
@@ -380,8 +393,7 @@ class Replica:
         """Follow no leader of an epoch before this one from now on, durably. Fenced: a later one was promised."""
         if epoch < self.record.promised:
             raise Fenced(epoch, promised=self.record.promised)
-        self.record.promised = epoch
-        self._write()
+        self._write(promised=epoch)
 
     def lead(self, epoch: Epoch) -> dict[str, int]:
         """Begin an epoch in every log, durably, and close them. Returns the committed ends, for the `Leader`.
@@ -392,9 +404,9 @@ class Replica:
         if epoch < self.record.promised or epoch <= begun:
             raise Fenced(epoch, promised=self.epoch)
         self.disconnect()
-        # Whoever leads is what the others are compared with, also one that was forced to.
-        self.record.is_whole = True
-        self.promise(epoch)
+        # The node that leads is what the others are compared with, also one that was forced to.
+        self._forget_lost()
+        self._write(promised=epoch, is_whole=True)
         self.storage.sync()
         for log in self.storage.logs.values():
             log.begin_epoch(epoch)

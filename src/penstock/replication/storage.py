@@ -1,16 +1,18 @@
 """The logs of a data directory as a follower has them: opened without machines, cut, set aside, synced in order."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
 from ..codec import seed_of
 from ..config import LogConfig
-from ..errors import Damaged, DamagedFile, FileMissing, Refused
+from ..errors import Damaged, DamagedFile, FileMissing, NoSpace, Refused
 from ..log import Log, SyncPlan, open_log
-from ..log.checkpoint import NO_META, EpochStart, MetaMark, read_checkpoint
+from ..log.checkpoint import NO_META, Checkpoint, EpochStart, MetaMark, read_checkpoint
 from ..log.creation import NewLogs
 from ..log.identity import read_identity
 from ..log.layout import CHECKPOINT, IDENTITY, base_offset_of
@@ -61,8 +63,15 @@ class Storage:
         self.was_clean = True
         self._dirty: dict[str, Log] = {}
 
-    def open(self) -> bool:
-        """Open every log that there is. False: one was damaged, and is set aside to be fetched again.
+    def open(
+        self,
+        committed: Mapping[str, int] = MappingProxyType({}),
+        on_damage: Callable[[], None] = lambda: None,
+    ) -> bool:
+        """Open every log that there is. False: one was damaged, and is set aside to be fetched again; or it ends
+        before what this node knows to be `committed`, by path, and was durable here: the rest comes again.
+
+        `on_damage` is called before anything is set aside, so that it can be noted that something will be missing.
 
         What a crash left of one that was being made goes: nothing was in it.
         """
@@ -83,14 +92,24 @@ class Storage:
                 if self._is_unfinished(path):
                     self.remove(path)
                     continue
+                on_damage()
                 self.set_log_aside(path, str(error))
                 is_whole = False
                 continue
             if found.segments_damaged:
                 log.discard()
+                on_damage()
                 self.set_log_aside(path, str(found.segments_damaged[0]))
                 is_whole = False
                 continue
+            if log.end_offset < committed.get(path, 0):
+                # What is damaged at the very end of a log looks like a batch that a crash tore.
+                reason = (
+                    f"it ends at offset {log.end_offset}, and was committed to {committed[path]}"
+                )
+                lost = range(log.end_offset, committed[path])
+                self.aside.append(SetAside(path, ", ".join(found.set_aside), reason, lost))
+                is_whole = False
             self.was_clean = self.was_clean and found.is_clean
             self._add(log)
         if META in self.logs:
@@ -138,7 +157,7 @@ class Storage:
     def make(self, facts: LogFacts) -> Log:
         """Make a log that begins where another node's does, durably."""
         first = _first_epoch(facts, facts.start)
-        with ExitStack() as files:
+        with ExitStack() as files, ExitStack() as opened:
             new = NewLogs(self.disk, files)
             log = new.create(
                 facts.path,
@@ -148,7 +167,9 @@ class Storage:
                 at=facts.start,
                 epochs=[first],
             )
+            opened.callback(log.discard)
             new.sync([*_parents(facts.path), ""])
+            opened.pop_all()
         self._add(log)
         return log
 
@@ -178,7 +199,10 @@ class Storage:
         self.synced(plan)
 
     def cut(self, log: Log, offset: int, reason: str) -> None:
-        """End a log at an offset. What is cut stays in files beside it; snapshots that know more go first."""
+        """End a log at an offset. What is cut stays in files beside it; snapshots that know more go first.
+
+        NoSpace: the log is as it was. Files of what would have been cut may be there, and are used by the next try.
+        """
         if offset == log.end_offset:
             return
         log.sync()
@@ -187,19 +211,28 @@ class Storage:
             if one > offset:
                 remove_snapshot(self.disk, log.directory, one)
         number, found = log.place_of_batch(offset)
+        aside: list[SetAside] = []
         for later in range(number, len(log.segments)):
             position = found.position if later == number else 0
             kept = set_aside_bytes(self.disk, log.segments[later], position)
             if kept is not None:
                 first = max(offset, log.segments[later].base_offset)
                 offsets = range(first, log.end_of(later) if later + 1 < len(log.segments) else end)
-                self.aside.append(SetAside(log.directory, kept, reason, offsets))
+                aside.append(SetAside(log.directory, kept, reason, offsets))
         self.disk.sync_directory(log.directory)
         # What comes next may be older than what is cut: another node's clock has stamped it.
         kept_to = found.head.base_offset
         is_empty = kept_to == log.first_base
-        log.append_time = 0 if is_empty else log.head_at(kept_to - 1).append_time
-        truncate(log, offset)
+        before, log.append_time = (
+            log.append_time,
+            (0 if is_empty else log.head_at(kept_to - 1).append_time),
+        )
+        try:
+            truncate(log, offset)
+        except NoSpace:
+            log.append_time = before
+            raise
+        self.aside += aside
 
     def forget_unused_epochs(self, log: Log, leader: LogFacts) -> None:
         """An epoch that began here, and in which nothing was written, is none of the leader's: what comes may be of an
@@ -208,8 +241,8 @@ class Storage:
         if not kept:
             kept = [_first_epoch(leader, log.first_base)]
         if kept != log.epochs:
-            log.epochs = kept
-            log.sync(with_checkpoint=True)
+            # With the old checkpoint a restart would take what comes for older than the log, and cut it.
+            _require_checkpoint(log, replace(log.checkpoint(), epochs=tuple(kept)))
 
     def forget_snapshots_beyond(self, state: Log, message_end: int) -> None:
         """Remove snapshots of a state that speaks of messages which are cut now."""
@@ -223,7 +256,7 @@ class Storage:
         """Before meta is cut: no checkpoint may know more of it than there will be."""
         self.mark.end = NO_META
         for path in sorted(self.logs, key=in_order):
-            self.logs[path].sync(with_checkpoint=True)
+            _require_checkpoint(self.logs[path], self.logs[path].checkpoint())
 
     def meta_is_cut(self) -> None:
         if META in self.logs:
@@ -295,6 +328,12 @@ class Storage:
         for log in self.logs.values():
             log.discard()
         self.logs.clear()
+
+
+def _require_checkpoint(log: Log, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint that the log may not go on without. NoSpace: the old one stays, and so does the log."""
+    log.sync()
+    log.replace_checkpoint(checkpoint)
 
 
 def _first_epoch(facts: LogFacts, start: int) -> EpochStart:

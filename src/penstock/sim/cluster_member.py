@@ -9,7 +9,7 @@ from ..api.command import Command
 from ..api.principals import LOCAL
 from ..broker.node import Node
 from ..broker.partition import Now
-from ..errors import Damaged, Fatal, Fenced, PenstockError, Refused
+from ..errors import Damaged, Fatal, Fenced, NoSpace, PenstockError, Refused
 from ..model import Epoch
 from ..replication.frames import (
     Frame,
@@ -195,7 +195,7 @@ class Member:
             return
         try:
             answers = replica.receive(frame, payload)
-        except (Refused, Damaged) as error:
+        except (Refused, Damaged, NoSpace) as error:
             if self.world.is_unexpected(error):
                 self.faulty = error
             code = Refusal(
