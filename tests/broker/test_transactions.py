@@ -105,6 +105,37 @@ def test_what_is_staged_is_seen_by_no_reader_before_the_commit_and_by_all_after_
     assert sorted(values(world.drain())) == [b"a", b"b", b"c"]
 
 
+def test_the_next_one_begins_with_the_partitions_of_the_last_and_tells_those_that_it_came_to(
+    world,
+) -> None:
+    producer = Transactional(world)
+
+    def stage(*partitions: int) -> int:
+        """How many batches of records the coordinator has written for it."""
+        log = world.node.transactions.home(producer.id).journal.log
+        first = log.end_offset
+        for one in partitions:
+            producer.stage(b"%d" % one, partition=one)
+        return sum(1 for _ in log.batches_from(first))
+
+    assert stage(0, 1, 2) == 3
+    producer.end()
+    assert stage(2, 1, 0) == 1
+    producer.end()
+    assert stage(1) == 1
+    world.sync()
+    untold = world.node.partition(TOPIC, 2).journal.log
+    before = untold.end_offset
+    assert [(*one,) for one in producer.end().places] == [(TOPIC, 1, 2, 1)]
+    assert untold.end_offset == before
+    # What it did not come to is not expected any more.
+    assert stage(2) == 1
+    assert stage(1) == 0
+    assert stage(0) == 1
+    producer.end(is_commit=False)
+    assert stored(world) == [[b"0"] * 2, [b"1"] * 3, [b"2"] * 2]
+
+
 def test_an_aborted_one_leaves_nothing_and_the_next_has_another_epoch(world) -> None:
     producer = Transactional(world)
     producer.stage(b"a")

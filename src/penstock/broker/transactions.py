@@ -22,6 +22,7 @@ from ..transactions import Coordinator
 from ..transactions.coordinator import Participant, Producer, is_used_up
 from ..transactions.names import STAGING_ID_FIRST
 from ..transactions.records import (
+    NO_PART,
     CoordinatorRecord,
     TransactionConcluded,
     TransactionDecided,
@@ -43,6 +44,8 @@ PARTITIONS = 1
 _ID_BITS = 48
 _HOUR_NS = 3600 * 1_000_000_000
 _NEVER_NS = float("inf")
+# Partitions with which a transaction begins because the one before had them.
+_EXPECTED_MAX = 100
 TIMED_OUT = "it was open for too long"
 REPLACED = "the producer began a new session"
 
@@ -146,12 +149,25 @@ class Transactions:
         home = self.home(producer_id)
         coordinator = home.machine.coordinator
         producer = coordinator.require(producer_id, epoch)
-        record = coordinator.grown(
-            producer, tuple((*one.identity,) for one in partitions), now.wall_ns
-        )
+        joining: dict[Participant, None] = dict.fromkeys((*one.identity,) for one in partitions)
+        if not producer.is_open and not producer.keeps_epoch:
+            joining.update(dict.fromkeys(self._last_participants(producer)))
+        record = coordinator.grown(producer, (*joining,), now.wall_ns)
         if record is not None:
             home.record((record,), now)
         return producer
+
+    def _last_participants(self, producer: Producer) -> Iterator[Participant]:
+        """Partitions that hold messages of the producer's last transaction, and serve.
+
+        Most producers go on where they were, so the next one begins with these, in one record. A decision leaves out
+        those that it does not come to. Clients that keep their epoch say themselves which partitions take part: a batch
+        of the last transaction that comes late is refused for that.
+        """
+        for topic_id, number, *_ in producer.places[:_EXPECTED_MAX]:
+            with suppress(PartitionFaulty):
+                if self._node.partition_of(topic_id, number) is not None:
+                    yield topic_id, number
 
     def end(self, producer_id: int, epoch: int, now: Now, *, is_commit: bool) -> Producer:
         """Decide the open transaction of a producer, or find that it is decided. A commit waits for its stagings: the
@@ -227,7 +243,7 @@ class Transactions:
             reason=reason,
             at_ns=now.wall_ns,
         )
-        if counts:
+        if decided.letters():
             return (decided,)
         return decided, TransactionConcluded(0, producer.producer_id, producer.number, ())
 
@@ -240,7 +256,8 @@ class Transactions:
             yield partition, found or Staged()
 
     def _counts(self, producer: Producer) -> Iterator[int]:
-        return (staged.message_count for _, staged in self._staged(producer))
+        for _, staged in self._staged(producer):
+            yield staged.message_count if staged.stagings or staged.groups else NO_PART
 
     def _is_staged(self, producer: Producer) -> bool:
         """Whether all that the transaction has staged and answered would survive a power cut. PartitionFaulty."""

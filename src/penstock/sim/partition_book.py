@@ -271,8 +271,7 @@ class PartitionBook:
         self, record: TransactionDecided | NamedStagingsDecided, journal_end: int, _: Event
     ) -> None:
         self._on_undo(journal_end, self.transactions.decided(self.source, record, journal_end))
-        first = record.first_sequence
-        letters = set(range(first, first + len(record.counts)))
+        letters = set(record.letters())
         self.decisions |= letters
         self._on_undo(journal_end, lambda: self.decisions.difference_update(letters))
 

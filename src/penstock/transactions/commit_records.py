@@ -69,6 +69,10 @@ class NamedStagingsDecided(_Record, frozen=True, tag=115):
     counts: tuple[int, ...]
     at_ns: int
 
+    def letters(self) -> range:
+        """Sequences of the letters."""
+        return range(self.first_sequence, self.first_sequence + len(self.counts))
+
 
 class NamedCommitConcluded(_Record, frozen=True, tag=116):
     """All partitions have published, durably, what the last commit of a name told them to."""

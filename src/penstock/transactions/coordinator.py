@@ -285,8 +285,7 @@ class Coordinator:
             producer.former = None
         producer.epoch, producer.at_ns = record.next_epoch, record.at_ns
         producer.reason = record.reason
-        first, count = record.first_sequence, len(producer.participants)
-        producer.letters = set(range(first, first + count))
+        producer.letters = set(record.letters())
         self._letters.update(dict.fromkeys(producer.letters, producer))
         del self._open[record.producer_id]
 

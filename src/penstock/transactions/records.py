@@ -16,6 +16,9 @@ Place = tuple[int, int, int, int]
 """Where messages of a transaction are: topic id, partition, offset of the first, and how many follow each other."""
 
 
+NO_PART = -1
+
+
 class ProducerInitialised(_Record, frozen=True, tag=96):
     """A producer of this name has a new session: everything of earlier epochs is refused from now on."""
 
@@ -50,10 +53,15 @@ class TransactionDecided(_Record, frozen=True, tag=98):
     is_commit: bool
     next_epoch: int
     first_sequence: int
-    # How many messages each participant holds.
+    # How many messages each participant holds; NO_PART: none, nor answers, and it gets no letter.
     counts: tuple[int, ...]
     reason: str
     at_ns: int
+
+    def letters(self) -> list[int]:
+        """Sequences of the letters."""
+        numbered = enumerate(self.counts, self.first_sequence)
+        return [sequence for sequence, count in numbered if count != NO_PART]
 
 
 class TransactionConcluded(_Record, frozen=True, tag=99):

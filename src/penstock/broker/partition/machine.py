@@ -42,6 +42,7 @@ from ...transactions.commit_records import (
 )
 from ...transactions.names import STAGING_ID_FIRST
 from ...transactions.records import (
+    NO_PART,
     CoordinatorRecord,
     StagingLogMade,
     StagingProducerImage,
@@ -339,16 +340,9 @@ class PartitionMachine:
         for place, (participant, count) in enumerate(
             zip(participants, record.counts, strict=True), record.first_sequence
         ):
-            self.outbox.add(
-                Decision(
-                    place,
-                    record.producer_id,
-                    record.number,
-                    *participant,
-                    record.is_commit,
-                    count,
-                )
-            )
+            if count != NO_PART:
+                key = record.producer_id, record.number
+                self.outbox.add(Decision(place, *key, *participant, record.is_commit, count))
         self._coordinated(record)
 
     def _named(self, record: CommitNameRecord) -> None:

@@ -343,8 +343,7 @@ class Partition:
     ) -> None:
         recorded_at, end = self.machine.outbox.recorded_at, self.journal.log.end_offset
         if isinstance(record, TransactionDecided | NamedStagingsDecided):
-            first = record.first_sequence
-            recorded_at.update(dict.fromkeys(range(first, first + len(record.counts)), end))
+            recorded_at.update(dict.fromkeys(record.letters(), end))
             return
         sequence = record.sequence if isinstance(record, Buried) else record.letter.sequence
         if sequence >= 0:
