@@ -99,18 +99,14 @@ class FrameSplitter:
     frame.
     """
 
-    __slots__ = ("_bytes_max", "_pending", "_wanted", "error")
+    __slots__ = ("_bytes_max", "_pending", "_wanted", "error", "held_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._pending = bytearray()
+        self._pending, self.held_bytes = bytearray(), 0
         # The length of the frame whose start is pending, with the length itself; 0 while that is not known.
         self._wanted = 0
         self.error: TooLarge | BadRequest | None = None
-
-    @property
-    def held_bytes(self) -> int:
-        return len(self._pending)
 
     @property
     def pending_frame(self) -> memoryview:
@@ -134,6 +130,7 @@ class FrameSplitter:
             position += size
         if self.error is None and position < end:
             self._pending += view[position:]
+        self.held_bytes = len(self._pending)
         return frames
 
     def _complete(self, view: memoryview, frames: list[memoryview]) -> int:

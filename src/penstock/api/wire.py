@@ -98,7 +98,6 @@ _REPLY = Struct(">BBI")
 _SIZE = Struct(">I")
 _OK, _ERROR = 0, 1
 _GUARANTEES = (Guarantee.BUFFERED, Guarantee.FSYNCED, Guarantee.REPLICATED)
-_NUMBER_OF = {one: number for number, one in enumerate(_GUARANTEES)}
 _ACKS = tuple(Acks)
 # A field of commands that the driver fills in, and refuses from clients.
 _NOT_SENT = "verdict"
@@ -307,7 +306,8 @@ _Outcome = tuple[Any, ErrorReply | None]
 
 
 def _runs(stored: Sequence[Published]) -> list[_Run]:
-    if isinstance(stored, PublishedRun):
+    # To ask whether something is a sequence of ours takes a call, because sequences are an abstract class.
+    if type(stored) is PublishedRun:
         return [_Run(stored.first, len(stored))]
     return [_Run(one, 1) for one in stored]
 
@@ -374,7 +374,7 @@ def encode_reply(kind: type[Command[Any]], reply: Any, safety: Safety = BUFFERED
     """The body of a reply to a command; not for polls and fetches, whose messages are parts."""
     form = _FORM_OF.get(kind)
     packed = _ENCODE(reply if form is None else form.pack(reply))
-    body = _REPLY.pack(_OK, _NUMBER_OF[safety.guarantee], len(packed)) + packed
+    body = _REPLY.pack(_OK, _GUARANTEES.index(safety.guarantee), len(packed)) + packed
     return [body + bytes((safety.copies,)) if safety.copies else body]
 
 

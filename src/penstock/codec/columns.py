@@ -52,7 +52,8 @@ def without_empty(columns: MessageColumns) -> Columns:
         values=values,
         keys=None if keys.count(None) == count else keys,
         timestamps=_one_or_all(timestamps),
-        headers=None if headers.count(()) == count else headers,
+        # Those that came over the network are lists.
+        headers=None if headers.count(()) + headers.count([]) == count else headers,
         priorities=_one_or_all(priorities),
         expires_at=None if expires_at.count(None) == count else expires_at,
         idempotency_keys=None if idempotency_keys.count(None) == count else idempotency_keys,

@@ -125,7 +125,11 @@ class ParkedPoll:
         """Wait no longer, and give back what has come meanwhile. The caller hears nothing any more."""
         if self._is_parked:
             self._leave()
-            self._room.abandon(self._waiter)
+            self.give_back()
+
+    def give_back(self) -> None:
+        """Let go of what has come: the caller has left, and does not ask for the outcome."""
+        self._room.abandon(self._waiter)
 
     def _leave(self) -> None:
         self._is_parked = False

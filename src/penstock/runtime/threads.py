@@ -280,16 +280,18 @@ class ThreadDriver:
 
     def _act_on(self, done: Done[Any], *, is_noted: bool) -> None:
         """Serve waiting consumers; tick in time for what was recorded; sync soon if letters wait for it."""
-        has_waiters = self.polls.waiting or self.members.waiting or self.after_change is not None
-        if has_waiters:
+        is_awaited = self.polls.waiting or self.members.waiting
+        if is_awaited:
             self.serve(done)
+        elif self.after_change is not None:
+            self.after_change()
         if done.due_ns < self._ticker.due_ns:
             self.expect(done.due_ns)
         if done.has_letters:
             self._sync_soon()
         elif done.marks and not is_noted:
             self.note_change()
-        if has_waiters and self.node.changes:
+        if is_awaited and self.node.changes:
             # To serve consumers records leases.
             self._act_on(self.node.changes.done(None, self.now()), is_noted=is_noted)
 

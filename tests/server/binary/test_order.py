@@ -25,7 +25,10 @@ class Wire:
     """A transport that notes whose bytes were sent, in the list that all share."""
 
     def __init__(self, name, sent):
-        self.name, self.sent = name, sent
+        self.name, self.sent, self.is_over = name, sent, False
+
+    def is_closing(self):
+        return self.is_over
 
     def get_extra_info(self, name):
         return ("127.0.0.1", 1) if name in {"peername", "sockname"} else None
@@ -56,6 +59,7 @@ class Port:
         connection.connection_made(Wire(name, self.sent))
         body = encode_command(command, wait_ms=wait_ms)
         connection.data_received(b"".join(request_frame(COMMAND, 1, body)))
+        return connection
 
 
 @pytest.fixture
@@ -98,5 +102,20 @@ def test_a_sender_does_not_wait_for_a_crowd(in_port):
         assert port.sent[1] == "sender"
         await asyncio.sleep(0)
         assert sorted(port.sent) == ["first", "second", "sender", "third"]
+
+    in_port(scenario)
+
+
+def test_who_has_just_left_holds_nothing(in_port):
+    """Its end was noticed in this turn of the loop, and the connection is not told before the next one."""
+
+    async def scenario(port):
+        gone = port.ask("gone", Poll("orders", "g", "gone", 10), wait_ms=60_000)
+        gone.transport.is_over = True
+        port.ask("sender", PUBLISH)
+        gone.connection_lost(None)
+        port.ask("other", Poll("orders", "g", "other", 10), wait_ms=60_000)
+        assert port.sent == ["sender", "other"]
+        assert gone.parked == {}
 
     in_port(scenario)

@@ -40,19 +40,20 @@ _SLACK_S = 0.05
 class Pending:
     """A request that was sent. Its reply is taken by `body`, or given up by `cancel`."""
 
-    __slots__ = ("_connection", "correlation", "error", "reply", "sent_at_s", "wake")
+    __slots__ = ("_connection", "correlation", "error", "is_settled", "reply", "sent_at_s", "wake")
 
     def __init__(self, connection: "Connection", correlation: int) -> None:
         self._connection, self.correlation = connection, correlation
+        # Either comes once, and then `is_settled`.
         self.reply: memoryview | None = None
         self.error: Exception | None = None
+        self.is_settled = False
         # Held while a thread waits for this reply and another one reads; released when there is something to do.
         self.wake: Lock | None = None
         self.sent_at_s = time.monotonic()
 
-    @property
-    def is_settled(self) -> bool:
-        return self.reply is not None or self.error is not None
+    def fail(self, error: Exception) -> None:
+        self.error, self.is_settled = error, True
 
     def is_answered(self, within_s: float) -> bool:
         """Whether the reply, or the end of the connection, comes within so long."""
@@ -73,7 +74,7 @@ class Pending:
         From any thread, and from a signal handler. A thread that reads notices it by the server's answer.
         """
         if not self.is_settled:
-            self.error = Cancelled()
+            self.fail(Cancelled())
             self._connection.cancel(self.correlation)
             _release(self.wake)
 
@@ -322,14 +323,15 @@ class Connection:
                 pending = self._pending.pop(correlation, None)
             # Without one it is the reply to a request that was given up.
             if pending is not None:
-                pending.reply = body
+                pending.reply, pending.is_settled = body, True
                 _release(pending.wake)
 
     def _pass_on(self) -> None:
         """This thread reads no more; one of those that still wait does."""
         with self._guard:
             self._is_read = False
-            self._wake_reader()
+            if self._pending:
+                self._wake_reader()
         if not self._is_open:
             self._close_unused()
 
@@ -350,7 +352,7 @@ class Connection:
             self._pending.pop(pending.correlation, None)
             if pending.is_settled:
                 return
-            pending.error = AnswerTimeout(self._address, reason, is_sent=True)
+            pending.fail(AnswerTimeout(self._address, reason, is_sent=True))
         if self._heard_at_s < pending.sent_at_s and waited_s >= self._timeout_s - _TICK_S:
             self._fail(reason)
         else:
@@ -369,7 +371,7 @@ class Connection:
             pending, self._pending = self._pending, {}
             for one in pending.values():
                 if not one.is_settled:
-                    one.error = kind(self._address, reason, is_sent=True)
+                    one.fail(kind(self._address, reason, is_sent=True))
                 _release(one.wake)
         with suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)

@@ -125,28 +125,29 @@ def _search(command: Any, settings: Settings) -> Any:
     return replace(found, bytes_max=min(command.bytes_max, SEARCH_BYTES))
 
 
+def _some(what: str, count: int) -> None:
+    if not 0 < count <= MESSAGES_MAX:
+        _at_least(what, count, 1)
+        _at_most("messages in one request", count, MESSAGES_MAX)
+
+
 def _messages(command: Any, _settings: Settings) -> Any:
-    _at_least("messages", len(command.messages), 1)
-    _at_most("messages in one request", len(command.messages), MESSAGES_MAX)
+    _some("messages", len(command.messages))
     return command
 
 
 def _staged(command: Any, _settings: Settings) -> Any:
-    count = len(command.messages) + len(command.delayed)
-    _at_least("messages", count, 1)
-    _at_most("messages in one request", count, MESSAGES_MAX)
+    _some("messages", len(command.messages) + len(command.delayed))
     return command
 
 
 def _values(command: Any, _settings: Settings) -> Any:
-    _at_least("values", len(command.values), 1)
-    _at_most("messages in one request", len(command.values), MESSAGES_MAX)
+    _some("values", len(command.values))
     return command
 
 
 def _schedule(command: Schedule, _settings: Settings) -> Schedule:
-    _at_least("delayed", len(command.delayed), 1)
-    _at_most("messages in one request", len(command.delayed), MESSAGES_MAX)
+    _some("delayed", len(command.delayed))
     return command
 
 

@@ -82,7 +82,7 @@ class Commands:
     def begin(self, connection: "Connection", correlation: int, body: memoryview) -> None:
         """Carry out a command, or begin to; its reply follows now or later."""
         service, principal = self._service, connection.principal
-        if service.is_full:
+        if service.under_way >= service.requests_max:
             service.traffic.refuse("requests")
             connection.fail(correlation, service.overload())
             return
@@ -352,6 +352,10 @@ class Commands:
         poll: ParkedPoll
 
         def done() -> None:
+            if connection.is_leaving:
+                # The loop tells of the end after what it has to do for the publisher.
+                poll.give_back()
+                return
             connection.unpark(correlation)
             answer = partial(self._polled, connection, correlation, command, poll, member)
             self._finish(connection, correlation, command, answer)

@@ -265,9 +265,9 @@ class Connection(asyncio.Protocol):
         elif isinstance(pieces[-1], FileRange):
             self._send_file(pieces)
         elif self._is_collecting:
-            self._out += _plain(pieces)
+            self._out += pieces  # type: ignore[arg-type]  # The last one could be of a file, and is not.
         else:
-            self._write(_plain(pieces))
+            self._write(pieces)  # type: ignore[arg-type]  # As above.
 
     def _flush(self) -> None:
         if self._out:
@@ -287,14 +287,14 @@ class Connection(asyncio.Protocol):
     def _send_file(self, pieces: Pieces) -> None:
         """The last piece is of a file: the system sends it, unless something else has to go before it or TLS is on."""
         self._flush()
-        body, head = pieces[-1], _plain(pieces[:-1])
+        *head, body = pieces
         assert isinstance(body, FileRange), "the caller looked"
         socket = self.transport.get_extra_info("socket")
         try:
             if self.is_tls or socket is None or self.transport.get_write_buffer_size():
-                self._write([*head, read_range(body)])
+                self._write([*head, read_range(body)])  # type: ignore[list-item]  # Only the last one is of a file.
                 return
-            start = b"".join(head)
+            start = b"".join(head)  # type: ignore[arg-type]  # As above.
             self.service.traffic.bytes_out += len(start) + body.size
             sender = FileSender(self.service.loop, socket.fileno(), start, body, self._file_sent)
             if not sender.begin():
@@ -377,6 +377,11 @@ class Connection(asyncio.Protocol):
             self.fail(correlation, error)
         self.close()
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the end of the connection was noticed; `connection_lost` may still be to come."""
+        return self.is_lost or self.transport.is_closing()
+
     def _end_with(self, correlation: int, error: PenstockError) -> None:
         self.fail(correlation, error)
         self.close()
@@ -454,8 +459,3 @@ class Connection(asyncio.Protocol):
             timeout_s = self.service.settings.http.write_timeout_ms / 1000
             self._unsent_until, self._unsent_mark = now + timeout_s, unsent
         return now >= self._unsent_until
-
-
-def _plain(pieces: Pieces) -> list[Buffer]:
-    """Pieces none of which is of a file: that may be the last one only."""
-    return pieces  # type: ignore[return-value]  # As a reply is made.

@@ -106,7 +106,7 @@ class BinaryService:
         self.http_port = 0
         self.connections: set[Connection] = set()
         # Requests that wait for the disk or for a thread; those that wait for messages are not among them.
-        self.under_way, self._requests_max = 0, settings.binary.requests_max
+        self.under_way, self.requests_max = 0, settings.binary.requests_max
         # Of frames whose end has not come yet.
         self.held_bytes = 0
         self.is_draining = False
@@ -125,15 +125,10 @@ class BinaryService:
         scheme = "https" if self.settings.tls.is_on else "http"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.http_port}"
 
-    @property
-    def is_full(self) -> bool:
-        """Whether too many requests are under way for one more."""
-        return self.under_way >= self._requests_max
-
     def overload(self) -> TooManyRequests:
         """What a request is refused with while too many are under way."""
         return TooManyRequests(
-            "requests at once", limit=self._requests_max, retry_after_ms=_RETRY_MS
+            "requests at once", limit=self.requests_max, retry_after_ms=_RETRY_MS
         )
 
     def configure(self, settings: Settings) -> None:

@@ -102,7 +102,7 @@ class KafkaSession:
             service.auth.ends.require(connection.credential)
         if service.is_draining:
             raise Draining
-        if service.is_full:
+        if service.under_way >= service.requests_max:
             raise service.overload()
         command = admitted(command, principal, service.settings, connection.is_tls)
         service.under_way += 1
