@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.api.frames import ClientDefaults
-from penstock.api.publish import BatchStored, Guarantee, Published, PublishedRun
+from penstock.api.publish import BUFFERED, BatchStored, Published, PublishedRun
 from penstock.broker.partition.producers import Producers
 from penstock.client import ClientSettings, RetryPolicy
 from penstock.client.asynchronous.producer import AsyncProducer
@@ -153,7 +153,7 @@ class Connector:
             await asyncio.sleep(0)
         if isinstance(sent.pending.outcome, PenstockError):
             raise sent.pending.outcome
-        return SimpleNamespace(value=sent.pending.outcome, guarantee=Guarantee.BUFFERED)
+        return SimpleNamespace(value=sent.pending.outcome, safety=BUFFERED)
 
 
 async def story(server, chance, *, unwanted=0.0, interrupted=0.0):
