@@ -100,9 +100,11 @@ def test_spark_runs_this_python_without_its_zips_where_executors_see_the_shim(tm
         check=True,
     ).stdout
     assert said == f"{sys.executable} /own:/more\n"
+    # The Python of the processes that plan and commit for the source.
+    assert given["PYSPARK_DRIVER_PYTHON"] == given["PYSPARK_PYTHON"]
     far = environment(tmp_path, JAVA_HOME=str(home))
     prepare(far, "spark://host:7077")
-    assert far["PYSPARK_PYTHON"] == sys.executable
+    assert far["PYSPARK_PYTHON"] == far["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
 def test_what_the_user_set_stays(tmp_path):

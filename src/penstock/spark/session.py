@@ -75,12 +75,13 @@ def prepare(environment: MutableMapping[str, str], master: str = "local[*]") -> 
     """Set the variables that Spark reads before its JVM starts. Those that the user set stay. NoJava."""
     java = find_java(environment)
     environment["JAVA_HOME"] = str(java.home)
-    # Without it workers run in the system's Python, which does not have the packages.
-    python, is_here = sys.executable, is_on_this_machine(master)
-    if "PYSPARK_PYTHON" not in environment:
-        # Executors on other machines run the same path, and the shim is not there.
-        environment["PYSPARK_PYTHON"] = shim_of(python, environment) if is_here else python
-    environment.setdefault("PYSPARK_DRIVER_PYTHON", python)
+    # Executors on other machines run the same path, and the shim is not there.
+    is_here = is_on_this_machine(master)
+    python = shim_of(sys.executable, environment) if is_here else sys.executable
+    # Without the first, workers run in the system's Python, which does not have the packages. The second is that of the
+    # processes which plan and commit for a source that Spark finds by itself, as it does ours.
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        environment.setdefault(name, python)
     if is_here:
         environment.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
 
