@@ -241,7 +241,8 @@ def producers_are_lost_in_a_snapshot(patch: Patch) -> None:
     patch.setitem(coordinator_machine._APPLY, CoordinatedProducer, lambda *_: None)
 
 
-@bug(8, Checker.TRANSACTION)
+# A decided one whose stagings are gone is damaged, and stays where it is.
+@bug(8, Checker.TRANSACTION, Checker.LIVENESS)
 def what_a_crash_kept_of_a_staging_is_dropped_though_its_transaction_is_open(patch: Patch) -> None:
     original = Transactions.resume
 
