@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,15 +27,9 @@ rows = spark.read.format("penstock").options(**options).load()
 stream = spark.readStream.format("penstock").options(startingOffsets="earliest", **options).load()
 query = stream.writeStream.format("parquet").option("checkpointLocation", sys.argv[3] + "/c").option(
     "path", sys.argv[3] + "/rows").trigger(availableNow=True).start()
-query.awaitTermination(300)
+query.awaitTermination(1200)
 print(json.dumps([rows.distinct().count(), rows.count(), spark.read.parquet(sys.argv[3] + "/rows").count()]))
 """
-
-
-def free_port() -> int:
-    """Spark does not say which one it took, so it has to be told."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return int(door.getsockname()[1])
 
 
 def executor_pid() -> int:
@@ -60,10 +53,9 @@ def dying(folder: str, kills: int) -> Any:
 
 
 def main(master: str, broker: str, folder: str, kills: str) -> None:
-    port = free_port()
     config = {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.binding.port": "0",
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": QUICK_JAVA,
         "spark.driver.extraJavaOptions": QUICK_JAVA,
@@ -72,6 +64,8 @@ def main(master: str, broker: str, folder: str, kills: str) -> None:
         "spark.sql.shuffle.partitions": "2",
     }
     spark = session("proof", master=master, config=config)
+    connect = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    port = getattr(connect, "MODULE$").localPort()
     options = {
         "url": broker,
         "subscribe": "cluster-orders",
@@ -96,7 +90,7 @@ def main(master: str, broker: str, folder: str, kills: str) -> None:
         [sys.executable, "-c", CLIENT, f"sc://127.0.0.1:{port}", broker, f"{folder}/connect"],
         stdout=subprocess.PIPE,
         check=True,
-        timeout=300,
+        timeout=1200,
     )
     found = {
         "java": spark._jvm.java.lang.System.getProperty("java.home"),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from penstock.spark.session import prepare
 
-_STOP_TIMEOUT_S = 30
+_STOP_TIMEOUT_S = 1200
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 
@@ -98,7 +98,7 @@ class Cluster:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1200,
         )
         assert done.returncode == 0, done.stderr[-5000:]
         return done.stdout

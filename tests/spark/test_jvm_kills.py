@@ -16,7 +16,7 @@ from .test_work_kills import publish, queues, work_off
 
 pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 VICTIM = Path(__file__).parent / "jvm_victim.py"
-DEADLINE_S = 600
+DEADLINE_S = 1200
 
 
 @pytest.mark.parametrize("point", ["in their tasks", "at their commits"])

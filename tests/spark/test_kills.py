@@ -47,7 +47,7 @@ def killed_again_and_again(client, topic: str, job: str, broker: str, folder: Pa
             process.wait(chance.uniform(0, 8))
         except subprocess.TimeoutExpired:
             kill(process)
-    said, _ = start(job, broker, folder).communicate(timeout=600)
+    said, _ = start(job, broker, folder).communicate(timeout=1200)
     return said.splitlines()[-1]
 
 

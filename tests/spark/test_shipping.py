@@ -42,7 +42,7 @@ def python_without_penstock(folder: Path) -> Path:
 def zipped(folder: Path) -> Path:
     """The wheel, under a name that Spark takes."""
     words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(words, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    subprocess.run(words, cwd=ROOT, check=True, capture_output=True, timeout=1200)
     (wheel,) = folder.glob("penstock-*.whl")
     return wheel.rename(folder / "penstock.zip")
 
@@ -87,7 +87,7 @@ def test_a_package_that_is_sent_along_is_enough_for_tables_and_streams(
         env=settings | {"SPARK_HOME": os.fspath(Path(pyspark.__path__[0]))},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr[-5000:]
     found = json.loads(done.stdout.splitlines()[-1])

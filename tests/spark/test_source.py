@@ -16,7 +16,7 @@ from .proxy import proxied
 
 pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 
-DEADLINE_S = 300
+DEADLINE_S = 1200
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from .proxy import proxied
 
 pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 
-DEADLINE_S = 300
+DEADLINE_S = 1200
 PAUSE_S = 0.02
 
 

@@ -250,7 +250,7 @@ def test_a_batch_and_a_stream_in_spark(spark, broker, client, topic, tmp_path):
         lambda batch, _: found.extend(batch.select("data.id").collect())
     )
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(1200)
     assert sorted(one.id for one in found if one.id is not None) == list(range(100))
     assert len(found) == 101
     rows = spark.read.format("penstock").options(url=broker, subscribe=topic).load()

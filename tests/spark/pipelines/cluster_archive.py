@@ -7,7 +7,6 @@ With a point (see killing.py) the driver itself dies there, in its first commit.
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -41,20 +40,16 @@ class KillingExecutor:
         return answer
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return int(door.getsockname()[1])
-
-
 def main(master: str, broker: str, folder: str, point: str = "") -> None:
-    port = free_port()
     config = {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.binding.port": "0",
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
     }
     spark = session("archive", master=master, config=config)
+    connect = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    port = getattr(connect, "MODULE$").localPort()
     spread = SparkTaskRunner(spark)
 
     def deadly(call: Any, tasks: Any) -> list[bytes]:
@@ -83,7 +78,7 @@ def main(master: str, broker: str, folder: str, point: str = "") -> None:
         broker,
     ]
     command = [sys.executable, "-m", "penstock", *words, "--remote", f"sc://127.0.0.1:{port}"]
-    subprocess.run(command, check=True, timeout=300)
+    subprocess.run(command, check=True, timeout=1200)
     spark.stop()
 
 

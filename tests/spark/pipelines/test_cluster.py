@@ -29,7 +29,7 @@ def test_a_cluster_archives_every_message_once_though_executor_and_driver_die(
     with standalone_cluster(tmp_path) as cluster:
         words = [cluster.url, broker, str(tmp_path)]
         dying = [sys.executable, JOB, *words, "when the manifest is there"]
-        done = subprocess.run(dying, env=cluster.environment, timeout=600)
+        done = subprocess.run(dying, env=cluster.environment, timeout=1200)
         assert done.returncode == -9
         assert len(LakeReader(tmp_path / "lake").manifests()) == 1
         cluster.run(JOB, *words)

@@ -27,6 +27,24 @@ COUNT = 400
 SLOW = "length(sha2(repeat(CAST(value AS STRING), IF(partition = 1, 200000, 1)), 512)) > 0"
 
 
+# The command line with merges that have pauses between them: a job without a rate would be done before the test looks.
+SLOW_MERGES = """
+import sys, time
+from penstock.cli import main
+from penstock.spark.pipelines import merge
+
+write = merge._merge
+
+def slow_write(*words):
+    made = write(*words)
+    time.sleep(1)
+    return made
+
+merge._merge = slow_write
+sys.exit(main())
+"""
+
+
 class Scene(NamedTuple):
     """A topic of two partitions, what a job makes of it, and the folder with its lake."""
 
@@ -98,20 +116,18 @@ JOBS = {
 
 def killed(scene: Scene, words: list[str], progress: Callable[[Scene], Hashable]) -> None:
     """Start a command, and kill it and its children when something new is seen of it."""
-    is_throttled = progress is not merged
+    program = ["-c", SLOW_MERGES] if progress is merged else ["-m", "penstock"]
     before = progress(scene)
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock", *words, "--json"],
+        [sys.executable, *program, *words, "--json"],
         start_new_session=True,
-        # What has no rate must not be quicker than the test that looks at it.
-        preexec_fn=None if is_throttled else lambda: os.nice(10),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
     try:
         while (now := progress(scene)) == before or not now:
             assert process.poll() is None, process.stdout.read()
-            NEVER.wait(0.02 * is_throttled)
+            NEVER.wait(0.02)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -34,7 +34,7 @@ def test_every_step_of_the_restore(tmp_path):
                     ["bash", "-euc", re.sub(r"penstock://127\.0\.0\.1:9192", address, code)],
                     capture_output=True,
                     text=True,
-                    timeout=120,
+                    timeout=1200,
                     cwd=tmp_path,
                     env={**surroundings, "PENSTOCK_SERVER": address if number == 0 else ""},
                 )

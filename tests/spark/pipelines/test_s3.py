@@ -170,11 +170,13 @@ def refusing():
 def test_a_store_that_refuses_and_one_that_is_gone_are_told_apart(refusing, monkeypatch):
     monkeypatch.setattr(s3_store, "RETRIES", 1)
     path = "topic=403/ACCESS_DENIED-403.parquet"
-    with socket.create_server(("127.0.0.1", 0)) as closed:
+    # Bound, so that no other program gets the port, and not listening.
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
         gone = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    for address, error in ((refusing, Forbidden), (gone, Unavailable)):
-        use_store(monkeypatch, address)
-        store = store_of("s3://bucket/lake")
-        for ask in (store.read, store.open_read):
-            with pytest.raises(error):
-                ask(path)
+        for address, error in ((refusing, Forbidden), (gone, Unavailable)):
+            use_store(monkeypatch, address)
+            store = store_of("s3://bucket/lake")
+            for ask in (store.read, store.open_read):
+                with pytest.raises(error):
+                    ask(path)
