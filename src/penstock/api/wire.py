@@ -246,7 +246,7 @@ def decode_command(body: memoryview) -> CommandRequest:
             raise BadRequest(
                 f"{call.kind.__name__} has {len(call.parts)} parts, found {len(parts)}"
             )
-        rest = {one: getattr(command, one) for one in call.rest.__struct_fields__}
+        rest = msgspec.structs.asdict(command)
         command = call.kind(**rest, **dict(zip(call.parts, parts, strict=True)))
     return CommandRequest(command, _ACKS[acks], wait_ms)
 

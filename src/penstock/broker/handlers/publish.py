@@ -27,7 +27,7 @@ from ...codec.edit import expiring
 from ...codec.head import NO_MARKS
 from ...config import OFF
 from ...errors import NoSpace, OffsetOutOfRange, SchemaViolation
-from ..partition import Now, delaying, publishing
+from ..partition import Now, Partition, delaying, publishing
 from ..partition.backlog import require_room
 from ..partition.batches import CheckedBatch, checked_batch
 from ..partition.changes import Handler
@@ -120,22 +120,25 @@ def check_backlog(node: "Node", command: CheckBacklog, _now: Now) -> None:
 
 
 def publish_batch(node: "Node", command: PublishBatch, now: Now) -> BatchStored:
-    node.partition(command.topic, command.partition)
-    stored = _stored(node, command, checked_batch(command.batch, node.limits), now)
+    partition = node.partition(command.topic, command.partition)
+    stored = _stored(node, partition, command, checked_batch(command.batch, node.limits), now)
     return BatchStored(stored, len(node.topic(command.topic).partitions))
 
 
 def publish_records(node: "Node", command: PublishRecords, now: Now) -> BatchStored:
-    config = node.partition(command.topic, command.partition).config
-    batch = checked_records(command.batch, config, now, node.limits)
-    stored = _stored(node, command, batch, now)
+    partition = node.partition(command.topic, command.partition)
+    batch = checked_records(command.batch, partition.config, now, node.limits)
+    stored = _stored(node, partition, command, batch, now)
     return BatchStored(stored, len(node.topic(command.topic).partitions))
 
 
 def _stored(
-    node: "Node", command: PublishBatch | PublishRecords, batch: CheckedBatch, now: Now
+    node: "Node",
+    partition: Partition,
+    command: PublishBatch | PublishRecords,
+    batch: CheckedBatch,
+    now: Now,
 ) -> Sequence[Published]:
-    partition = node.partition(command.topic, command.partition)
     encoded, messages, due_at = batch
     is_ours = isinstance(command, PublishBatch) and encoded.head.marks == NO_MARKS
     if is_ours and messages is not None and due_at is None:

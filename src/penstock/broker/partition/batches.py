@@ -11,6 +11,15 @@ from ...config import LimitsConfig
 from ...errors import MalformedBatch, TooLarge
 from ...model import Buffer, Message
 
+# What each column of bytes is called, and which limit it has. Keys of delays are refused before.
+_LIMITED = {
+    Column.KEYS: ("key", "key_bytes_max"),
+    Column.VALUES: ("value", "value_bytes_max"),
+    Column.IDEMPOTENCY_KEYS: ("idempotency key", "key_bytes_max"),
+    Column.HEADER_NAMES: ("header name", "headers_bytes_max"),
+    Column.HEADER_VALUES: ("header value", "headers_bytes_max"),
+}
+
 
 class CheckedBatch(NamedTuple):
     """A good batch. With idempotency keys or due times its messages have to be looked at one by one."""
@@ -50,14 +59,9 @@ def checked_batch(batch: Buffer, limits: LimitsConfig) -> CheckedBatch:
 
 
 def _check_sizes(body: Body, limits: LimitsConfig) -> None:
-    for column, what, limit in (
-        (Column.KEYS, "key", limits.key_bytes_max),
-        (Column.VALUES, "value", limits.value_bytes_max),
-        (Column.IDEMPOTENCY_KEYS, "idempotency key", limits.key_bytes_max),
-        (Column.HEADER_NAMES, "header name", limits.headers_bytes_max),
-        (Column.HEADER_VALUES, "header value", limits.headers_bytes_max),
-    ):
-        lengths = body.blob(column).lengths
-        found = 0 if lengths is None else largest_of(lengths)
+    for column, blobs in body.blobs.items():
+        found = 0 if blobs.lengths is None else largest_of(blobs.lengths)
+        what, limit_name = _LIMITED[column]
+        limit = getattr(limits, limit_name)
         if found > limit:
             raise TooLarge(f"{what} in bytes", found=found, limit=limit)
