@@ -32,7 +32,7 @@ def test_publish_poll_answer_and_read(url):
         first = client.publish("plain", b"\xff", key="k", headers={"a": b"\xfe", "": None})
         assert (first.partition, first.offset) == (0, 0)
         client.publish_many("plain", [Outgoing("two", priority="high"), b"three"])
-        held = {one.value: one for one in client.poll("plain", "g", timeout="5s")}
+        held = {one.value: one for one in client.poll("plain", "plain-readers", timeout="5s")}
         assert (held[b"\xff"].key, held[b"\xff"].headers) == (
             b"k",
             (("a", b"\xfe"), ("", None)),
@@ -48,8 +48,10 @@ def test_publish_poll_answer_and_read(url):
         assert (letter.value, letter.last_error) == (b"three", "broken")
         assert client.count_dead_letters("plain")[0]["count"] == 1
         assert client.redrive("plain").redriven == 1
-        assert client.lag("g").total == 1
-        assert [move["partition"] for move in client.reset("g", "earliest", dry_run=True)] == [0]
+        assert client.lag("plain-readers").total == 1
+        assert [
+            move["partition"] for move in client.reset("plain-readers", "earliest", dry_run=True)
+        ] == [0]
         assert [one.value for _, one in client.read("plain")] == [
             b"\xff",
             b"two",
@@ -70,9 +72,9 @@ async def test_the_same_for_asyncio(url):
         placed = await client.publish("async", "lamp", idempotency_key="once")
         again = await client.publish("async", "lamp", idempotency_key="once")
         assert (again.offset, again.duplicate) == (placed.offset, True)
-        (message,) = await client.poll("async", "g", timeout=60)
+        (message,) = await client.poll("async", "async-readers", timeout=60)
         await client.ack(message)
-        assert (await client.lag("g")).total == 0
+        assert (await client.lag("async-readers")).total == 0
         async with client.producer("async") as producer:
             delivery = await producer.send(b"desk", b"ann")
             assert (await delivery.result(30)).guarantee == "buffered"
