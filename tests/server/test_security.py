@@ -2,13 +2,11 @@
 
 import asyncio
 import json
-import stat
 import time
 
 import pytest
 
 from penstock.api.answers import Kind, LeaseAnswer, encode_answers
-from penstock.api.keys import ListKeys
 from penstock.api.principals import Action, Principal, Role
 from penstock.api.topics import CreateTopic
 from penstock.broker.authorise import ALLOWED, authorise
@@ -224,124 +222,6 @@ async def test_of_a_group_a_key_sees_only_what_concerns_its_own_topics(tmp_path)
             assert reply.status == 200
             assert b"invoices" in reply.body
             assert b"orders" not in reply.body, view
-
-
-async def test_keys_are_shown_once_rotated_expired_and_revoked(tmp_path):
-    async with in_process(tmp_path, AUTH) as broker:
-        first = tmp_path / "admin.key"
-        admin = bearer(first.read_text().strip())
-        assert stat.S_IMODE(first.stat().st_mode) == 0o600
-        sent = {"name": "shop", "role": "producer", "prefixes": ["orders"], "expires_in": "1h"}
-        made = await broker.call("POST", "/admin/keys", sent, headers=admin)
-        key, key_id = made.json["key"], made.json["key_id"]
-        assert made.status == 201
-        listed = await broker.call("GET", "/admin/keys", headers=admin)
-        assert key.partition(".")[2] not in listed.body.decode()
-        stored = b"".join(broker.disk.tree().files.values())
-        assert (b"shop" in stored, key.partition(".")[2].encode() in stored) == (True, False)
-
-        async def works(text: str) -> bool:
-            return (await broker.call("GET", "/topics", headers={"x-api-key": text})).status == 200
-
-        assert await works(key)
-        assert not await works(key[:-1])
-        target = f"/admin/keys/{key_id}/rotate"
-        refused = await broker.call("POST", target, {"grace": 30}, headers=admin)
-        assert (refused.status, "got 30 ms" in refused.json["message"]) == (400, True)
-        assert await works(key)
-        second = (await broker.call("POST", target, {"grace": "10m"}, headers=admin)).json["key"]
-        assert [await works(key), await works(second)] == [True, True]
-        broker.clock.advance("11m")
-        assert [await works(key), await works(second)] == [False, True]
-        broker.clock.advance("1h")
-        assert not await works(second)
-        assert (await broker.call("DELETE", f"/admin/keys/{key_id}", headers=admin)).status == 204
-        assert (await broker.call("DELETE", f"/admin/keys/{key_id}", headers=admin)).status == 404
-
-
-async def test_a_rotation_does_not_prolong_a_secret_that_expires(tmp_path):
-    async with in_process(tmp_path, AUTH) as broker:
-        admin = bearer((tmp_path / "admin.key").read_text().strip())
-        sent = {"name": "shop", "role": "producer", "expires_in": "1h"}
-        made = (await broker.call("POST", "/admin/keys", sent, headers=admin)).json
-        broker.clock.advance("50m")
-        target = f"/admin/keys/{made['key_id']}/rotate"
-        rotated = (await broker.call("POST", target, {"grace": "24h"}, headers=admin)).json
-
-        async def works() -> list[bool]:
-            keys = [bearer(one["key"]) for one in (made, rotated)]
-            replies = [await broker.call("GET", "/topics", headers=one) for one in keys]
-            return [one.status == 200 for one in replies]
-
-        broker.clock.advance("9m")
-        assert await works() == [True, True]
-        broker.clock.advance("2m")
-        assert await works() == [False, True]
-        # The new one lasts as long as the old one did.
-        broker.clock.advance("48m")
-        assert await works() == [False, True]
-        broker.clock.advance("2m")
-        assert await works() == [False, False]
-
-
-async def test_an_admin_with_prefixes_reaches_only_keys_within_them(tmp_path):
-    """Each route of keys; those of others are as unknown as those that never were."""
-    async with in_process(tmp_path, AUTH) as broker:
-        admin = bearer((tmp_path / "admin.key").read_text().strip())
-        team = broker.key("team", Role.ADMIN, "orders", "bills")
-        inside = broker.key("inside", Role.CONSUMER, "orders.eu").key
-        outside = {
-            "unlimited": (),
-            "foreign": ("invoices",),
-            "wider": ("order",),
-            "partly": ("orders", "invoices"),
-        }
-        others = [
-            broker.key(name, Role.READONLY, *prefixes).key for name, prefixes in outside.items()
-        ]
-        kept = broker.driver.execute(ListKeys())
-
-        async def call(*request):
-            return await broker.call(*request, headers=bearer(team.text))
-
-        for prefixes in outside.values():
-            for role in Role:
-                sent = {"name": "new", "role": role.value, "prefixes": list(prefixes)}
-                refused = await call("POST", "/admin/keys", sent)
-                assert (refused.status, refused.json["error"]) == (403, "PERMISSION_DENIED")
-        for key_id in [one.key_id for one in others] + ["pk-000000000000"]:
-            for request in (
-                ("POST", f"/admin/keys/{key_id}/rotate", {"grace": "0s"}),
-                ("DELETE", f"/admin/keys/{key_id}"),
-            ):
-                refused = await call(*request)
-                expected = {"error": "NOT_FOUND", "message": f"there is no key {key_id}"}
-                assert {**refused.json, **expected} == refused.json
-        assert broker.driver.execute(ListKeys()) == kept
-        listed = (await call("GET", "/admin/keys")).json["keys"]
-        assert {one["name"] for one in listed} == {"team", "inside"}
-        everything = await broker.call("GET", "/admin/keys", headers=admin)
-        assert len(everything.json["keys"]) == len(others) + 3
-        sent = {"name": "new", "role": "admin", "prefixes": ["orders", "bills.eu"]}
-        made = await call("POST", "/admin/keys", sent)
-        assert made.status == 201
-        assert (await call("POST", f"/admin/keys/{inside.key_id}/rotate", {})).status == 200
-        for key_id in (made.json["key_id"], inside.key_id, team.key.key_id):
-            assert (await call("DELETE", f"/admin/keys/{key_id}")).status == 204
-        assert (await call("GET", "/admin/keys")).status == 401
-
-
-async def test_a_name_is_for_one_key(tmp_path):
-    async with in_process(tmp_path, AUTH) as broker:
-        admin = bearer((tmp_path / "admin.key").read_text().strip())
-        sent = {"name": "shop", "role": "producer"}
-        made = await broker.call("POST", "/admin/keys", sent, headers=admin)
-        assert made.status == 201
-        again = await broker.call("POST", "/admin/keys", {**sent, "role": "admin"}, headers=admin)
-        assert (again.status, again.json["error"]) == (409, "ALREADY_EXISTS")
-        target = f"/admin/keys/{made.json['key_id']}"
-        assert (await broker.call("DELETE", target, headers=admin)).status == 204
-        assert (await broker.call("POST", "/admin/keys", sent, headers=admin)).status == 201
 
 
 async def test_somebody_who_tries_keys_is_slowed_down(tmp_path):

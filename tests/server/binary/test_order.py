@@ -1,7 +1,6 @@
 """Who waits for a message hears of it before who sent it, and of a crowd only the first does."""
 
 import asyncio
-from logging import getLogger
 
 import pytest
 
@@ -14,9 +13,9 @@ from penstock.api.topics import CreateTopic
 from penstock.api.wire import encode_command
 from penstock.server.binary.commands import Commands
 from penstock.server.binary.connection import Connection
-from penstock.server.binary.service import BinaryService
 
 from ..rigs import InProcess
+from .services import service_of
 
 PUBLISH = PublishValues("orders", [b"lamp"])
 
@@ -41,17 +40,7 @@ class Port:
     """The binary port of a broker in this process. `sent` are the names of connections, as they were answered."""
 
     def __init__(self, broker):
-        app = broker.app
-        self.service = BinaryService(
-            app.driver,
-            broker.settings,
-            app.auth,
-            rate=app.rate,
-            budget=app.send_budget,
-            shared=app.shared,
-            traffic=app.binary,
-            logger=getLogger("test"),
-        )
+        self.service = service_of(broker)
         self._commands, self.sent = Commands(self.service), []
 
     def ask(self, name, command, wait_ms=0):

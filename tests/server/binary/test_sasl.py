@@ -6,27 +6,13 @@ from penstock.api.keys import CreateKey
 from penstock.api.principals import Principal, Role
 from penstock.errors import BadRequest, TooManyRequests, Unauthenticated
 from penstock.server.binary.sasl import SaslExchange, mechanisms
-from penstock.server.binary.service import BinaryService
 
 from ..rigs import in_process
 from .scram_client import ScramClient
+from .services import service_of
 
 AUTH = {("auth", "enabled"): True}
 ALGORITHM_OF = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-
-
-def service_of(broker):
-    app = broker.app
-    return BinaryService(
-        app.driver,
-        broker.settings,
-        app.auth,
-        rate=app.rate,
-        budget=app.send_budget,
-        shared=app.shared,
-        traffic=app.binary,
-        logger=app.logger,
-    )
 
 
 def test_a_password_is_sent_over_tls_only():
