@@ -6,6 +6,7 @@ import msgspec
 
 from ..api.json.topics import topic_out
 from ..api.topics import TopicDescription
+from ..errors import PartitionFaulty
 
 
 class Ends(msgspec.Struct, frozen=True):
@@ -30,6 +31,10 @@ class Topic(msgspec.Struct, frozen=True):
     faulty: dict[str, str] = {}
 
     def ends(self, partition: int) -> Ends:
+        """Returns the offsets of a partition. PartitionFaulty: it has none."""
+        if fault := self.faulty.get(str(partition)):
+            path, _, reason = fault.partition(": ")
+            raise PartitionFaulty(self.name, partition, path, reason)
         return self.partition_offsets[str(partition)]
 
 
