@@ -1,9 +1,10 @@
 """kafka-python against a broker."""
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -93,32 +94,58 @@ def test_seek_commit_and_resume(broker: KafkaAddress, admin: KafkaAdminClient) -
         assert reader.committed(place) == 8
 
 
+class Member:
+    """A consumer in a thread of its own, as a process of its own would run it.
+
+    A poll that ends while its member joins gives the join up, and the next
+    poll begins another rebalance: members that take turns in one thread could
+    go on like that without end.
+    """
+
+    def __init__(self, broker: KafkaAddress, topic: str, group: str) -> None:
+        self.found: list[bytes] = []
+        self._client = consumer(broker, topic, group_id=group)
+        self._leaves = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    @property
+    def share(self) -> int:
+        return len(self._client.assignment())
+
+    def _run(self) -> None:
+        with closing(self._client):
+            while not self._leaves.is_set():
+                for some in self._client.poll(timeout_ms=3000).values():
+                    self.found += [message.value for message in some]
+
+    def close(self) -> None:
+        self._leaves.set()
+        self._thread.join(PATIENCE_S)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def test_three_members_share_the_partitions(broker: KafkaAddress, admin: KafkaAdminClient) -> None:
     make_topic(admin, "shared", 6)
-    members = [consumer(broker, "shared", group_id="trio") for _ in range(3)]
-    found: Counter[bytes] = Counter()
-
-    def turn() -> list[int]:
-        for one in members:
-            for some in one.poll(timeout_ms=50).values():
-                found.update(message.value for message in some)
-        return [len(one.assignment()) for one in members]
-
-    until = time.monotonic() + PATIENCE_S
-    while turn() != [2, 2, 2]:
-        assert time.monotonic() < until
-    with closing(producer(broker)) as client:
-        for number in range(60):
-            client.send("shared", b"%d" % number)
-    while len(found) < 60 and time.monotonic() < until:
-        turn()
-    assert sorted(found.values()) == [1] * 60
-    members.pop().close()
-    until = time.monotonic() + PATIENCE_S
-    while turn() != [3, 3]:
-        assert time.monotonic() < until
-    for one in members:
-        one.close()
+    with ExitStack() as closes:
+        members = [
+            closes.enter_context(closing(Member(broker, "shared", "trio"))) for _ in range(3)
+        ]
+        until(lambda: [one.share for one in members] == [2, 2, 2])
+        with closing(producer(broker)) as client:
+            for number in range(60):
+                client.send("shared", b"%d" % number)
+        until(lambda: sum(len(one.found) for one in members) >= 60)
+        received = Counter(value for one in members for value in one.found)
+        assert received == {b"%d" % number: 1 for number in range(60)}
+        members.pop().close()
+        until(lambda: [one.share for one in members] == [3, 3])
 
 
 def test_administration(broker: KafkaAddress, admin: KafkaAdminClient) -> None:
@@ -130,8 +157,7 @@ def test_administration(broker: KafkaAddress, admin: KafkaAdminClient) -> None:
     (described,) = admin.describe_topics(["admin"])
     assert len(described["partitions"]) == 4
     with closing(consumer(broker, "admin", group_id="seen")) as reader:
-        received_none = reader.poll(timeout_ms=2000)
-        assert not received_none
+        until(lambda: not reader.poll(timeout_ms=2000) and bool(reader.assignment()))
         reader.commit({TopicPartition("admin", 0): OffsetAndMetadata(0, "", -1)})
         groups = admin.list_groups()
         assert "seen" in str(groups)
