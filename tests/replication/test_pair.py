@@ -245,7 +245,7 @@ def test_a_leader_that_goes_on_alone_says_so_and_its_standby_leads_only_by_force
             keyed = client.publish("orders", b"c", key=b"k", acks="all")
             assert [*map(safety_of, (alone, keyed))] == [("fsynced", 1)] * 2
             assert safety_of(client.publish("orders", b"d", acks="none")) == ("buffered", 1)
-            assert safety_of(producer.send(b"e").result(30)) == ("fsynced", 1)
+            assert safety_of(producer.send(b"e").result(120)) == ("fsynced", 1)
         first.kill()
         second.start()
         refused = second.command("promote")
