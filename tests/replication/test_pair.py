@@ -99,7 +99,7 @@ def test_a_node_that_follows_names_the_leader_on_every_port(nodes):
 
 @pytest.mark.tier("test")
 def test_the_example_runs_to_its_end():
-    ran = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == "11 orders are on both"
 
