@@ -7,11 +7,13 @@ second, starts the first again, which is the standby now, and reads. Real machin
 docs/replication.md.
 """
 
+import random
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.client import Client, ClientSettings, RetryPolicy
@@ -22,10 +24,13 @@ PATIENT = ClientSettings(retry=RetryPolicy(retries=100, backoff_ms=50, backoff_m
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    """Below those that the system gives to other programs: a node gets the same again when it is back."""
+    ports: list[int] = []
+    for port in random.sample(range(20_000, 30_000), 1000):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.append(port)
+        if len(ports) == count:
+            break
     return ports
 
 

@@ -8,7 +8,10 @@ A test marked `tier("test")` is left out below that tier. Counts grow with the t
 fixture and the hypothesis profile of the same name.
 """
 
+import gc
 import os
+import sys
+from collections.abc import Generator
 from typing import Protocol
 
 import pytest
@@ -68,6 +71,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(HEAVY_GROUP))
     # Two processes share the tests; with the longest ones first neither waits for the other at the end.
     items.sort(key=lambda item: not any(name in item.nodeid for name in LONGEST))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """One failing test stays one: what it left open ends with it, and not with a warning in another test."""
+    failed_before = item.session.testsfailed
+    result = yield
+    if item.session.testsfailed > failed_before:
+        collect_silently()
+    return result
+
+
+def collect_silently() -> None:
+    """Free the frames of the last failure, and what they hold: clients, sockets, event loops."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
+    try:
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            vars(sys).pop(name, None)
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
 
 
 def lowest_tier(item: pytest.Item) -> int:

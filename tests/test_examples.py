@@ -42,7 +42,7 @@ def started(name: str, url: str) -> "subprocess.Popen[str]":
 
 def ran(name: str, url: str) -> list[str]:
     with started(name, url) as process:
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=240)
     assert process.returncode == 0, said
     return said.splitlines()
 
@@ -60,7 +60,7 @@ def worked(url: str, client: Client) -> str:
         while is_behind(client, "packing"):
             Event().wait(0.05)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=240)
     assert process.returncode == 0, said
     return said
 

@@ -122,7 +122,7 @@ def test_interrupted_demo_leaves_nothing_behind(tmp_path, part, sign, number):
             assert process.poll() is None
             Event().wait(0.05)
         process.send_signal(number)
-        assert process.wait(timeout=60) == Exit.INTERRUPTED
+        assert process.wait(timeout=240) == Exit.INTERRUPTED
     assert not list(tmp_path.iterdir())
     assert not processes_of(tmp_path)
 

@@ -226,7 +226,7 @@ class FetchProxy(Proxy):
     def await_fetches(self, count):
         """Wait until so many were asked for; returns whether they were."""
         with self._came:
-            return self._came.wait_for(lambda: len(self.offsets) >= count, 60)
+            return self._came.wait_for(lambda: len(self.offsets) >= count, 120)
 
 
 class Relay(Proxy):

@@ -16,7 +16,7 @@ START_S = 300
 ENDED = "the broker has ended"
 
 
-def until(found, seconds=60):
+def until(found, seconds=120):
     """Wait for a condition; returns its value."""
     end = time.monotonic() + seconds
     while not (value := found()):

@@ -152,16 +152,16 @@ def test_what_was_consumed_is_acked_with_the_commit_and_given_back_without(clien
         Client(relay.url) as cut,
         cut.consumer("n-in", "n-group") as consumer,
     ):
-        batch = consumer.poll(2, wait="5s")
+        batch = consumer.poll(2, wait="60s")
         with cut.staging("n-answers", 0, "w") as staging:
             for message in batch:
                 staging.publish("n-out", message.value.upper())
             staging.ack(batch)
         assert all(one.is_answered for one in batch)
-        (third,) = consumer.poll(1, wait="5s")
+        (third,) = consumer.poll(1, wait="60s")
         with pytest.raises(ZeroDivisionError), cut.staging("n-answers", 0, "w") as failing:
             fail(failing, third)
-        (fourth,) = consumer.poll(1, wait="5s")
+        (fourth,) = consumer.poll(1, wait="60s")
         with cut.staging("n-answers", 0, "w") as other:
             other.reject(fourth, "bad")
             other.nack(third, "later", delay="1h")

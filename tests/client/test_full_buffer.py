@@ -50,7 +50,7 @@ def filled(producer, gate, send, values):
     until(lambda: is_waiting.is_set() or not filling.is_alive())
     before = len(sent), producer.buffered_bytes
     gate.set()
-    filling.join(30)
+    filling.join(120)
     return before
 
 
@@ -69,7 +69,7 @@ async def filled_in_asyncio(producer, gate, send, values):
                 await asyncio.sleep(0.001)
 
     filling, done = asyncio.create_task(fill()), asyncio.create_task(is_waiting.wait())
-    await asyncio.wait([filling, done], return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    await asyncio.wait([filling, done], return_when=asyncio.FIRST_COMPLETED, timeout=120)
     before = len(sent), producer.buffered_bytes
     gate.set()
     await filling

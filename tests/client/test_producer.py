@@ -134,7 +134,7 @@ def test_without_numbers_a_lost_answer_is_an_error_and_nothing_is_sent_again(url
             with pytest.raises(PenstockError):
                 producer.flush()
             with pytest.raises(PenstockError):
-                delivery.result(30)
+                delivery.result(120)
             producer.close()
         assert (producer.failed, len(proxy.seen)) == (1, 1)
         assert values_in(direct, "unnumbered") == [b"only"]
@@ -167,7 +167,7 @@ async def test_a_close_that_is_interrupted_does_not_wait_for_the_server(url):
             closing = asyncio.create_task(producer.close())
             await asyncio.to_thread(until, lambda: len(proxy.seen) >= 3)
             closing.cancel()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 with pytest.raises(asyncio.CancelledError):
                     await closing
             with pytest.raises(TooManyRequests):
@@ -213,7 +213,7 @@ def test_in_doubt_a_new_epoch_would_store_twice_so_it_is_an_error(url):
             with pytest.raises(OutOfSequence):
                 producer.flush()
             with pytest.raises(OutOfSequence):
-                lost.result(30)
+                lost.result(120)
             producer.send(b"two")
             producer.close()
         assert values_in(direct, "doubtful") == [b"two"]
@@ -336,7 +336,7 @@ def test_the_asynchronous_one_lets_others_run_while_large_batches_are_on_their_w
             found = [message.value async for _, message in client.read("large")]
             assert found == [b"%0200000d" % number for number in range(60)]
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(story(), 120))
 
 
 def test_a_priority_has_a_number_and_a_name(url):

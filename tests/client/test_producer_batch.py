@@ -67,7 +67,7 @@ def test_the_end_waits_for_a_thread_that_is_inside():
     def slow(_batch, index):
         if index == 1:
             is_inside.set()
-            may_go_on.wait(30)
+            may_go_on.wait(120)
         return index
 
     one = ValueAppender(ROOM, slow, None)
@@ -81,7 +81,7 @@ def test_the_end_waits_for_a_thread_that_is_inside():
 
     ending = threading.Thread(target=end)
     inside.start()
-    is_inside.wait(30)
+    is_inside.wait(120)
     ending.start()
     ending.join(0.01)
     assert not found
@@ -100,14 +100,14 @@ def test_a_thread_that_finds_another_one_inside_gets_the_next_place():
     def slow(_batch, index):
         if index == 0:
             is_inside.set()
-            may_go_on.wait(30)
+            may_go_on.wait(120)
         return index
 
     one = ValueAppender(ROOM, slow, None)
     places = {}
     first = threading.Thread(target=lambda: places.update(a=one.append(b"a")))
     first.start()
-    is_inside.wait(30)
+    is_inside.wait(120)
     with pytest.raises(ValueError, match="executing"):
         one.append(b"b")
     second = threading.Thread(target=lambda: places.update(b=one.append_waiting(b"b")))

@@ -159,7 +159,7 @@ def test_consume_transform_produce(client):
     consumed(client, "t-in", 6)
     producer = client.transactional_producer("t-transform")
     with client.consumer("t-in", "g", visibility_timeout="60s") as consumer:
-        got = consumer.poll(6, wait=10)
+        got = consumer.poll(6, wait=60)
         assert len(got) == 6
 
         def acks_and_fails():
@@ -189,7 +189,7 @@ def test_offsets_of_an_assigned_consumer(client):
     consumed(client, "t-offsets", 4)
     producer = client.transactional_producer("t-offsets")
     with client.consumer("t-offsets", "g2", mode="assigned") as consumer:
-        got = consumer.poll(2, wait=10)
+        got = consumer.poll(2, wait=60)
 
         def commits_and_fails():
             with producer.transaction() as failed:
@@ -217,7 +217,7 @@ def test_offsets_of_an_assigned_consumer(client):
 async def test_acks_inside_of_the_other_client(url, client):
     consumed(client, "t-async", 2)
     async with AsyncClient(url) as other, other.consumer("t-async", "g3") as consumer:
-        got = await consumer.poll(2, wait=10)
+        got = await consumer.poll(2, wait=60)
         producer = other.transactional_producer("t-async")
         async with producer.transaction() as t:
             await t.ack(got)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ import yaml
 from penstock.client import Client
 from penstock.client.pipelines import PipelineReport, report_pipeline
 from penstock.testing.server import running_server
+from tests.replication.pairs import free_ports
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 # Generous: the machine may be busy, and each query needs two scrapes.
@@ -69,9 +69,8 @@ def scraped_by_prometheus(directory: Path, target: str) -> Iterator[Prometheus]:
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
     shutil.copy(DEPLOY / "alerts.yml", directory)
     subprocess.run(["promtool", "check", "config", file], check=True, capture_output=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
     command = ["prometheus", f"--config.file={file}", f"--web.listen-address={address}"]
     log = directory.joinpath("prometheus.log")
     with log.open("w") as said:
@@ -83,7 +82,7 @@ def scraped_by_prometheus(directory: Path, target: str) -> Iterator[Prometheus]:
         yield Prometheus(f"http://{address}")
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE_S)
 
 
 def is_ready(address: str, process: "subprocess.Popen[bytes]") -> bool:

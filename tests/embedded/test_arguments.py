@@ -173,7 +173,7 @@ def test_an_async_queue_refuses_the_same(tmp_path):
 
     async def run():
         async with penstock.open(tmp_path).aio as queue:
-            await asyncio.wait_for(use(queue), 30)
+            await asyncio.wait_for(use(queue), 120)
 
     asyncio.run(run())
 
@@ -302,5 +302,5 @@ def test_who_wants_no_message_waits_for_none():
     found = []
     asking = Thread(target=ask, daemon=True)
     asking.start()
-    asking.join(30)
+    asking.join(120)
     assert found == [[], [], []]

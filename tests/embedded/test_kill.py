@@ -65,6 +65,8 @@ def killed_after(program, path, seconds):
     reader = Thread(target=lambda: lines.extend(child.stdout), daemon=True)
     reader.start()
     Event().wait(seconds)
+    while not lines and reader.is_alive():
+        Event().wait(0.001)  # A busy machine has kept it from beginning.
     child.kill()
     child.wait()
     reader.join()

@@ -388,7 +388,7 @@ def test_waiting_get_is_woken_by_a_put_at_once(path):
         while not waiting_calls(queue):
             pass
         queue.put(b"hello")
-        thread.join(10)
+        thread.join(120)
         assert values(got) == [b"hello"]
     with penstock.open(path) as queue:
         assert queue.get() is None
@@ -410,7 +410,7 @@ def test_wait_ends_when_the_time_is_up_and_when_the_queue_closes(path):
     while not waiting_calls(queue):
         pass
     queue.close()
-    thread.join(10)
+    thread.join(120)
     assert len(failed) == 1
 
 

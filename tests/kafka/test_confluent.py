@@ -282,7 +282,7 @@ def test_a_share_consumer_has_leases_retries_and_rejections(
                 client.acknowledge(message, AcknowledgeType.REJECT)
             else:
                 client.acknowledge(message, AcknowledgeType.ACCEPT)
-    client.commit_sync(10)
+    client.commit_sync(PATIENCE_S)
     client.close()
     assert counts == Counter({b"%d" % number: 2 if number == 3 else 1 for number in range(10)})
 

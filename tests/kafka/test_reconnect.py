@@ -29,7 +29,7 @@ class Wire:
     """One connection of a member."""
 
     def __init__(self, broker: KafkaAddress) -> None:
-        self._stream = socket.create_connection((broker.host, broker.port), timeout=30)
+        self._stream = socket.create_connection((broker.host, broker.port), timeout=120)
 
     def ask(self, key: int, version: int, **values: Any) -> dict[str, Any]:
         self.begin(key, version, **values)
@@ -198,8 +198,8 @@ def test_a_member_of_a_classic_group_goes_on_by_another_connection(
     first = connect()
     asked: dict[str, Any] = {
         "group_id": "classic",
-        "session_timeout_ms": 10_000,
-        "rebalance_timeout_ms": 10_000,
+        "session_timeout_ms": 120_000,
+        "rebalance_timeout_ms": 120_000,
         "protocol_type": "test",
         "protocols": [{"name": "p", "metadata": b"x"}],
     }

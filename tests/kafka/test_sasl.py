@@ -133,7 +133,7 @@ def test_kcat(secured: Secured, mechanism: str) -> None:
             input=given,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -154,7 +154,7 @@ def test_kafkajs(secured: Secured, kafkajs: Path, mechanism: str) -> None:
             cwd=kafkajs,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -192,7 +192,9 @@ def test_rights_are_those_of_the_key(secured: Secured, tmp_path: Path) -> None:
 
     # The other port of the same broker makes the key; a producer may neither make topics nor read.
     admin = AdminClient(rdkafka(secured, "SCRAM-SHA-256"))
-    admin.create_topics([NewTopic("mine.a", 1, 1), NewTopic("other", 1, 1)])["other"].result(30)
+    admin.create_topics([NewTopic("mine.a", 1, 1), NewTopic("other", 1, 1)])["other"].result(
+        PATIENCE_S
+    )
     context = ssl.create_default_context(cafile=secured.authority)
     assert secured.address.http is not None
     request = urllib.request.Request(

@@ -27,9 +27,9 @@ class Client(ABC):
         self.produced: list[int] = []
         self.read: list[int] = []
         self.failures: list[BaseException] = []
-        self.is_over = threading.Event()
+        self.is_over, self.is_given_up = threading.Event(), threading.Event()
         self.threads = [
-            threading.Thread(target=self._run, args=(work,))
+            threading.Thread(target=self._run, args=(work,), daemon=True)
             for work in (self.produce, self.consume)
         ]
 
@@ -50,7 +50,9 @@ class Client(ABC):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the producer has ended, and all of it was read."""
+        """Whether the producer has ended, and all of it was read; or the test has failed."""
+        if self.is_given_up.is_set():
+            return True
         return not self.threads[0].is_alive() and {*self.produced} <= {*self.read}
 
 
@@ -152,9 +154,11 @@ class Clients:
                 thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failure: object, *_: object) -> None:
         for one in self.each:
             one.is_over.set()
+            if failure is not None:
+                one.is_given_up.set()
         for one in self.each:
             for thread in one.threads:
                 thread.join(PATIENCE_S)

@@ -57,7 +57,7 @@ async def beats(leading: Leading, monkeypatch) -> None:
     """Return when replies that wait too long were looked for a few times more."""
     seen: list[int] = []
     monkeypatch.setattr(leading.gate, "expire", lambda: seen.append(1))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while len(seen) < 9:  # noqa: ASYNC110 - told by no event
             await asyncio.sleep(0.001)
 
@@ -76,7 +76,7 @@ async def test_a_leader_whose_disk_is_full_is_heard_and_notes_again(leading, mon
 
     monkeypatch.setattr(leading_module, "write_record", write)
     await beats(leading, monkeypatch)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while len(notes) < 3:  # noqa: ASYNC110 - told by no event
             await asyncio.sleep(0.001)
 
@@ -89,6 +89,6 @@ async def test_a_sync_that_fails_in_a_note_ends_the_process(leading, monkeypatch
 
     monkeypatch.setattr(fatal, "exit_process", ended.append)
     monkeypatch.setattr(leading_module, "write_record", write)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not ended:  # noqa: ASYNC110 - told by no event
             await asyncio.sleep(0.001)

@@ -61,7 +61,7 @@ def test_everything_that_was_acknowledged_is_on_the_other_after_a_kill(nodes):
         open_one.publish("orders", b"out")
         options = {"mode": "assigned", "order": "strict", "member": "m", "auto_commit": False}
         with client.consumer("orders", "strict", **options) as strict:
-            assert values(strict.poll(limit=1, wait=30)) == [b"in"]
+            assert values(strict.poll(limit=1, wait=60)) == [b"in"]
         schema = {"schema": '{"type": "object"}', "schemaType": "JSON"}
         assert first.call("POST", "/subjects/jobs-value/versions", schema).status == 200
         made = first.call("POST", "/admin/keys", {"name": "reader", "role": "consumer"})
@@ -88,7 +88,7 @@ def test_everything_that_was_acknowledged_is_on_the_other_after_a_kill(nodes):
         # Of the transaction that was open nothing is seen, and what was committed comes once.
         assert second.values() == ["in"]
         with client.consumer("orders", "strict", **options) as strict:
-            (again,) = strict.poll(limit=9, wait=30)
+            (again,) = strict.poll(limit=9, wait=60)
             assert again.value == b"in"
             strict.ack(again)
         assert client.lag("strict").total == 0
@@ -104,7 +104,7 @@ def test_reply_without_the_standby_is_unconfirmed_and_a_poll_that_waits_is_answe
     polled: list[int] = []
 
     def wait() -> None:
-        target = "/topics/later/messages?group=g&max=9&timeout=20s"
+        target = "/topics/later/messages?group=g&max=9&timeout=60s"
         polled.append(first.call("GET", target).status)
 
     waiting = threading.Thread(target=wait)

@@ -185,6 +185,7 @@ class Served:
             self.lines.append(line)
             if found := re.search(r"listens on (https?://\S+)", line):
                 return found[1]
+        self.wait()
         raise AssertionError(f"it did not start: {self.lines}")
 
     @property
@@ -245,10 +246,11 @@ def request(
 
 
 @contextmanager
-def served(data: Path, *words: str, **more: Any):
-    server = Served(data, *words, **more)
+def served(data: Path, *words: str, kind: type[Served] = Served, **more: Any):
+    server = kind(data, *words, **more)
     try:
         yield server
     finally:
         if server.process.poll() is None:
             server.kill()
+        server.process.stderr.close()

@@ -61,7 +61,7 @@ def collector() -> Iterator[Collector]:
 
 
 def export_of(collector: Collector, **settings: object) -> SpanExport:
-    given = {"sample_ratio": 1.0, "interval_ms": 10, "timeout_ms": 100, **settings}
+    given = {"sample_ratio": 1.0, "interval_ms": 10, "timeout_ms": 120_000, **settings}
     section = OtlpSection(endpoint=collector.url, headers=("x-key=secret",), **given)
     return SpanExport(section, "broker-7", logging.getLogger("test"))
 
@@ -127,7 +127,7 @@ def test_a_collector_that_is_away_costs_spans_and_nothing_else(tmp_path, collect
     collector.status = 503
     with penstock.Broker(tmp_path) as broker:
         broker.create_topic("orders", partitions=1)
-        export = export_of(collector)
+        export = export_of(collector, timeout_ms=100)
         export.start(broker.driver)
         broker.publish("orders", b"a")
         assert len(broker.poll("orders", "billing")) == 1

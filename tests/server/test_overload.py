@@ -81,9 +81,8 @@ def test_a_full_server_refuses_early_and_stops_reading(tmp_path):
         inside = connect(broker)
         inside.sendall(redrive_of_letters(broker))
         refused, eager = connect(broker), connect(broker)
-        until_full(refused)
+        started = until_full(refused)
         # Its second request comes too early: it stays unread until the wait is over, and is served then.
-        started = time.monotonic()
         refused.sendall(WHOLE)
         eager.sendall(WHOLE * 3)
         head, body = answer_of(eager)
@@ -118,9 +117,10 @@ def redrive_of_letters(broker) -> bytes:
     return head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-def until_full(client: socket.socket) -> None:
-    """Send until one is refused: the one inside may not be there yet."""
+def until_full(client: socket.socket) -> float:
+    """Send until one is refused: the one inside may not be there yet. Returns when that one was sent."""
     for _ in range(1000):
+        sent_s = time.monotonic()
         client.sendall(WHOLE.replace(b"Host", b"X-Request-Id: mine\r\nHost"))
         head, body = answer_of(client)
         if head.startswith(b"http/1.1 429"):
@@ -129,3 +129,4 @@ def until_full(client: socket.socket) -> None:
     assert 1 <= int(head.partition(b"retry-after: ")[2].split(b"\r\n")[0]) <= 10
     assert json.loads(body)["error"] == "RESOURCE_EXHAUSTED"
     assert json.loads(body)["retry_after_ms"] >= 1000
+    return sent_s

@@ -124,7 +124,7 @@ async def test_messages_are_compared_while_another_command_has_its_turn(tmp_path
         thread = threading.Thread(target=lambda: found.append(driver.validated(command)))
         with driver.lock:
             thread.start()
-            thread.join(30)
+            thread.join(120)
             assert [*found[0].verdict.wrong] == [1]
 
 

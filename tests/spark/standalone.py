@@ -75,7 +75,8 @@ class Cluster:
         process = subprocess.Popen(
             [program, name, *words],
             env=settings,
-            stderr=subprocess.PIPE,
+            # Only what the master says is read; the pipe of a worker would be full one day.
+            stderr=subprocess.PIPE if name == _MASTER else subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             text=True,
         )

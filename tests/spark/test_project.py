@@ -29,9 +29,9 @@ def init(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def free_port() -> int:
-    """Below those that clients get: none of them has it when Spark has started, seconds later."""
+    """Below those that clients get, and above those of nodes: none has it when Spark has started, seconds later."""
     while True:
-        port = random.randrange(20_000, 30_000)
+        port = random.randrange(30_000, 32_768)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..errors import Unavailable
 
-_STOP_TIMEOUT_S = 30
+# A stop syncs every log: of some hundred topics on a busy machine that takes a while.
+_STOP_TIMEOUT_S = 120
 
 
 @contextmanager
@@ -28,7 +29,10 @@ def running_server(data: Path, *words: str) -> Iterator[str]:
         yield _address(server.stderr)
     finally:
         server.terminate()
-        server.communicate(timeout=_STOP_TIMEOUT_S)
+        try:
+            server.communicate(timeout=_STOP_TIMEOUT_S)
+        finally:
+            server.kill()
 
 
 def _address(lines: Iterator[str]) -> str:

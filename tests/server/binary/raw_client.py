@@ -22,7 +22,7 @@ REPLY_BYTES_MAX = 64 << 20
 
 
 class RawClient:
-    def __init__(self, port, *, context=None, timeout_s=30):
+    def __init__(self, port, *, context=None, timeout_s=120):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         if context is not None:
             self.socket = context.wrap_socket(self.socket, server_hostname="localhost")

@@ -7,6 +7,12 @@ import pytest
 from penstock.server.binary.coroutines import RunningCoroutine
 
 
+async def turns():
+    """Some turns of the loop, however long they take."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 def run(scenario):
     """Carry out a scenario in a loop; what `on_done` was called with, and how many tasks there were besides its own."""
 
@@ -41,12 +47,12 @@ def test_it_goes_on_when_its_future_is_done_and_takes_no_task():
 
         running = RunningCoroutine(loop, answer(), on_done)
         running.begin()
-        await asyncio.sleep(0.01)
+        await turns()
         assert not running.is_done
         tasks = len(asyncio.all_tasks())
         second.set_result(2)
         first.set_result(1)
-        await asyncio.sleep(0.01)
+        await turns()
         return tasks
 
     assert run(scenario) == ([(3, None)], 1)
@@ -65,7 +71,7 @@ def test_what_goes_wrong_is_told(is_in_future):
         RunningCoroutine(loop, answer(), on_done).begin()
         if is_in_future:
             waited.set_exception(ValueError("later"))
-        await asyncio.sleep(0.01)
+        await turns()
 
     ((result, error),), _ = run(scenario)
     assert result is None
@@ -89,7 +95,7 @@ def test_one_that_is_cancelled_cleans_up_and_tells_nothing():
         running.cancel()
         running.cancel()
         assert waited.cancelled()
-        await asyncio.sleep(0.01)
+        await turns()
 
     assert run(scenario) == ([], None)
     assert left == [True]

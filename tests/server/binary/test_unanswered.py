@@ -74,7 +74,8 @@ def test_a_poll_of_several_topics_is_answered_whatever_happens(waits, caplog):
         connection, commands = Replies(), Commands(service)
         command = PollMember("g", "m", 0, 10)
         commands.begin(connection, 5, b"".join(encode_command(command, Acks.LEADER, 1000)))
-        await asyncio.sleep(0.01)
+        for _ in range(20):
+            await asyncio.sleep(0)
         assert isinstance(connection.sent[5], Internal)
         assert connection.parked == {}
         assert member.polls == 0
