@@ -234,15 +234,19 @@ class Journal(Generic[Record]):
 
     def _history_start(self, needed: Offset, now_ns: int) -> Offset:
         """Returns the first offset to keep of a log whose state a snapshot has up to `needed`."""
-        start, size = needed, 0
-        for number in range(len(self.log.segments) - 1, -1, -1):
-            segment, end = self.log.segments[number], self.log.end_of(number)
-            size += segment.size
+        size, oldest_ns = self.log.size, now_ns - self.history.age_ns_max
+        start: Offset | None = None
+        for number, segment in enumerate(self.log.segments):
+            end = self.log.end_of(number)
             if end > needed:
-                continue
-            # 0: the end of the segment is damaged. It goes with the one before it.
-            last_time = segment.last_time(end)
-            if size > self.history.bytes_max or 0 < last_time < now_ns - self.history.age_ns_max:
                 break
-            start = Offset(segment.base_offset)
-        return start
+            is_too_much, size = size > self.history.bytes_max, size - segment.size
+            # 0: the end of the segment is damaged. It goes or stays with the one behind it.
+            last_time = 0 if is_too_much else segment.last_time(end)
+            if is_too_much or 0 < last_time < oldest_ns:
+                start = None
+                continue
+            start = Offset(segment.base_offset) if start is None else start
+            if last_time:
+                break  # Times only grow: all others are young enough, and need not be looked at.
+        return needed if start is None else start

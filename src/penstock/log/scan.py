@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from ..codec import HEAD_BYTES, Head, read_head, verify
-from ..codec.head import ALIGNMENT, MAGIC
+from ..codec import HEAD_BYTES, Head, read_head
+from ..codec.head import ALIGNMENT, MAGIC, verify_body
 from ..errors import MalformedBatch, UnsupportedFormat
 from ..ports import File
 
@@ -104,7 +104,7 @@ def walk_batches(file: File, position: int, end: int, *, seed: int) -> Iterator[
         try:
             head = read_head(window.at(position, HEAD_BYTES), seed=seed)
             data = window.at(position, head.length)
-            verify(data, seed=seed)
+            verify_body(data, head)
         except MalformedBatch as error:
             raise broken_by(error, position) from None
         yield StoredBatch(position, head, data)

@@ -61,6 +61,10 @@ class SimDisk:
             path: _Inode(number, path, start.files[path]) for path, number in start.inodes().items()
         }
         self._inodes_made = len(self._inodes)
+        # By directory, the names in it.
+        self._names: dict[str, set[str]] = {}
+        for path in (*self._inodes, *self._directories):
+            self._add_name(path)
         self._refusal: Callable[[], PenstockError] | None = None
 
     def mark(self, what: object) -> None:
@@ -96,6 +100,7 @@ class SimDisk:
         inode = _Inode(self._inodes_made, path, b"")
         self._inodes_made += 1
         self._inodes[path] = inode
+        self._add_name(path)
         self.operations.append(Create(path, inode.number))
         return SimFile(self, inode)
 
@@ -111,11 +116,7 @@ class SimDisk:
         self.check()
         if directory:
             _checked(directory)
-        # Most paths are elsewhere: one comparison leaves them out.
-        below = directory + "/" if directory else ""
-        names = (*self._inodes, *self._directories)
-        inside = [path[len(below) :] for path in names if path.startswith(below)]
-        return sorted(name for name in inside if "/" not in name)
+        return sorted(self._names.get(directory, ()))
 
     def make_directories(self, directory: str, *, is_synced: bool = True) -> None:
         self.begin(Call.MAKE_DIRECTORIES, directory)
@@ -128,6 +129,7 @@ class SimDisk:
                 raise Refused(f"{level} is a file", path=level)
             if level not in self._directories:
                 self._directories.add(level)
+                self._add_name(level)
                 self.operations.append(MakeDirectory(level))
                 if is_synced:
                     self.sync_directory(parent)
@@ -143,6 +145,8 @@ class SimDisk:
         self.operations.append(Rename(old, new, inode.number, new in self._inodes))
         self._forget(new)
         self._inodes[new] = self._inodes.pop(old)
+        self._drop_name(old)
+        self._add_name(new)
         inode.path = new
 
     def move(self, old: str, new: str) -> None:
@@ -162,6 +166,9 @@ class SimDisk:
         directories = {one for one in self._directories if one == old or one.startswith(below)}
         self._directories -= directories
         self._directories |= {new + one[len(old) :] for one in directories}
+        for one in (*moved, *directories):
+            self._drop_name(one)
+            self._add_name(new + one[len(old) :])
 
     def remove(self, path: str) -> None:
         self.begin(Call.REMOVE, _checked(path))
@@ -180,6 +187,7 @@ class SimDisk:
             raise Refused(f"{directory} stays: it is not empty", path=directory)
         self.operations.append(RemoveDirectory(directory))
         self._directories.remove(directory)
+        self._drop_name(directory)
 
     def vanish(self, path: str) -> None:
         """Remove a file, or a directory with all that is in it, as another program would: handles do not notice."""
@@ -187,10 +195,12 @@ class SimDisk:
         for one in [one for one in self._inodes if one == path or one.startswith(below)]:
             self.operations.append(Remove(one))
             del self._inodes[one]
+            self._drop_name(one)
         for one in sorted((path, *self._directories), reverse=True):
             if one in self._directories and (one == path or one.startswith(below)):
                 self.operations.append(RemoveDirectory(one))
                 self._directories.discard(one)
+                self._drop_name(one)
 
     def sync_directory(self, directory: str) -> None:
         is_lie = self.begin(Call.SYNC_DIRECTORY, directory)
@@ -215,7 +225,8 @@ class SimDisk:
 
     def begin(self, call: Call, path: str) -> bool:
         """Raise the fault that waits for this call. True: the call must do nothing and report success."""
-        self.check()
+        if self._refusal is not None:
+            raise self._refusal()
         try:
             return self.faults.is_lying(call, path)
         except (DiskFailed, SyncFailed) as error:
@@ -250,7 +261,16 @@ class SimDisk:
         """Remove a name. Handles of the file fail from now on, as on the real disk."""
         inode = self._inodes.pop(path, None)
         if inode is not None:
+            self._drop_name(path)
             inode.refusal = partial(FileMissing, path)
+
+    def _add_name(self, path: str) -> None:
+        directory, _, name = path.rpartition("/")
+        self._names.setdefault(directory, set()).add(name)
+
+    def _drop_name(self, path: str) -> None:
+        directory, _, name = path.rpartition("/")
+        self._names[directory].remove(name)
 
 
 class SimFile:
@@ -308,8 +328,9 @@ class SimFile:
         return self._disk.holds(self._inode)
 
     def close(self) -> None:
-        inode = _Inode(-1, self.path, b"")
-        inode.refusal = partial(Refused, f"the handle of {self.path} is closed", path=self.path)
+        path = self._inode.path
+        inode = _Inode(-1, path, b"")
+        inode.refusal = lambda: Refused(f"the handle of {path} is closed", path=path)
         self._inode = inode
 
     def _begin(self, call: Call) -> "_Inode":

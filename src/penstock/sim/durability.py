@@ -13,9 +13,11 @@ Every EXT4 state is a STRICT state. STRICT finds what is wrong on any file syste
 
 from collections.abc import Mapping
 from enum import Enum
+from operator import itemgetter
 
 from .operations import (
     Change,
+    NameChange,
     Operation,
     RemoveDirectory,
     Rename,
@@ -83,17 +85,31 @@ class Ext4:
     """See `Model.EXT4`."""
 
     def __init__(self) -> None:
-        self.volatile: dict[int, Change] = {}
+        self._journal: dict[int, NameChange | Truncate] = {}
+        # The writes of each inode that has some.
+        self._unwritten: dict[int, dict[int, Write]] = {}
+        self._volatile: dict[int, Change] | None = None
+
+    @property
+    def volatile(self) -> dict[int, Change]:
+        if self._volatile is None:
+            writes = self._unwritten.values()
+            every = [*self._journal.items(), *(one for some in writes for one in some.items())]
+            self._volatile = dict(sorted(every, key=itemgetter(0)))
+        return self._volatile
 
     def advance(self, number: int, operation: Operation) -> None:
+        self._volatile = None
         match operation:
             case Sync(_, inode):
                 self._write_journal()
-                self._settle_bytes(inode, before=number)
+                self._unwritten.pop(inode, None)
             case SyncDirectory():
                 self._write_journal()
+            case Write(_, inode):
+                self._unwritten.setdefault(inode, {})[number] = operation
             case _:
-                self.volatile[number] = operation
+                self._journal[number] = operation
 
     def with_consequences(self, damage: Damage) -> Damage:
         """Returns the damage with the operations that cannot have survived without these."""
@@ -127,24 +143,19 @@ class Ext4:
         return min(ends)
 
     def _rename_waiting_for(self, inode: int, number: int) -> int:
-        for later, change in self.volatile.items():
+        for later, change in self._journal.items():
             match change:
                 case Rename(inode=moved, is_replacing=True) if moved == inode and later > number:
                     return later
         return _NEVER
 
     def _write_journal(self) -> None:
-        for number, change in list(self.volatile.items()):
-            if isinstance(change, Write):
-                continue
-            del self.volatile[number]
+        for number, change in self._journal.items():
             if isinstance(change, Rename) and change.is_replacing:
-                self._settle_bytes(change.inode, before=number)
-
-    def _settle_bytes(self, inode: int, *, before: int) -> None:
-        for number, change in list(self.volatile.items()):
-            if isinstance(change, Write) and change.inode == inode and number < before:
-                del self.volatile[number]
+                writes = self._unwritten.get(change.inode, {})
+                for written in [one for one in writes if one < number]:
+                    del writes[written]
+        self._journal.clear()
 
 
 def durability(model: Model) -> Strict | Ext4:

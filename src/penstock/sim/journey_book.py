@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyroaring import BitMap64
+
 from ..api.journeys import EventType, Journey, JourneyStatus, Span
 from ..broker.journeys import describe
 from ..broker.node import Node
@@ -66,18 +68,31 @@ class ToldEvent(NamedTuple):
     member: str
 
 
+# Records that are about the messages of their runs.
+_OF_OFFSETS = (Leased, Acked, Retried, Released, Extended, Expired, Claimed, ClaimsEnded)
+
+
+class _Noted(NamedTuple):
+    """A record, the end of the journal after it, and which messages it is about; None: it does not list them."""
+
+    journal_end: int
+    record: PartitionRecord
+    offsets: BitMap64 | None
+
+
 class JourneyBook:
     """All records of a partition, with the end of the journal after each."""
 
     def __init__(self) -> None:
-        self._records: list[tuple[int, PartitionRecord]] = []
+        self._records: list[_Noted] = []
 
     def add(self, record: PartitionRecord, journal_end: int) -> None:
-        self._records.append((journal_end, record))
+        runs = offsets_of(record.runs) if isinstance(record, _OF_OFFSETS) else None
+        self._records.append(_Noted(journal_end, record, runs))
 
     def cut(self, journal_end: int) -> None:
         """Forget what a crash took."""
-        self._records = [one for one in self._records if one[0] <= journal_end]
+        self._records = [one for one in self._records if one.journal_end <= journal_end]
 
     def expected(self, offset: int) -> list[ToldEvent]:
         """What the journey of a message has to tell."""
@@ -85,7 +100,9 @@ class JourneyBook:
         holders: dict[int, str] = {}
         finished: dict[int, bool] = {}
         told: list[ToldEvent] = []
-        for _, record in self._records:
+        for _, record, offsets in self._records:
+            if offsets is not None and offset not in offsets:
+                continue
             group = record.group
             if isinstance(record, GroupOpened):
                 names[group] = record.name
@@ -115,11 +132,10 @@ def _member(record: PartitionRecord, holder: str) -> str:
 
 
 def _kinds(record: PartitionRecord, offset: int, is_known: bool) -> Iterator[EventType]:
-    """What a record says of a message; nothing if it is about others."""
+    """What a record says of a message; nothing if it is about others. One of offsets is about this one."""
     match record:
         case Leased() | Acked() | Retried() | Released() | Extended() | Expired() | Claimed():
-            if offset in offsets_of(record.runs):
-                yield _KINDS.get(type(record)) or _failure(record)
+            yield _KINDS.get(type(record)) or _failure(record)
         case Buried() if record.offset == offset:
             yield _failure(record)
             yield EventType.ROUTED if record.sequence >= 0 else EventType.DROPPED
@@ -135,7 +151,7 @@ def _kinds(record: PartitionRecord, offset: int, is_known: bool) -> Iterator[Eve
             yield EventType.REWOUND
         case GroupClosed() if is_known:
             yield EventType.GROUP_DELETED
-        case ClaimsEnded() if not record.is_commit and offset in offsets_of(record.runs):
+        case ClaimsEnded() if not record.is_commit:
             yield EventType.TRANSACTION_ABORTED
         case StagingsEnded() | NamedStagingsEnded() if any(
             first <= offset < first + count for first, count in record.runs

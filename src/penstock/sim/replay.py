@@ -97,6 +97,8 @@ class Replay:
         self._contents = dict(enumerate(start.files.values()))
         self._settled_contents = dict(self._contents)
         self._tails: dict[int, dict[int, Change]] = {NAMES: {}}
+        # Whether a sync came since durable changes were last moved out of the tails.
+        self._is_unsettled = False
 
     @property
     def volatile(self) -> dict[int, Change]:
@@ -114,13 +116,15 @@ class Replay:
                 self._tails[NAMES][number] = operation
                 self._names.apply(operation)
             case _:
-                self._settle()
+                self._is_unsettled = True
 
     def tree(self, damage: Damage) -> Tree:
         """Returns the disk after the operations so far, with `damage` and everything that follows from it."""
         damage = self._durability.with_consequences(damage)
-        names, contents = self._names, self._contents
-        touched = {_part_of(self.volatile[number]) for number in damage}
+        if damage and self._is_unsettled:
+            self._settle()
+        names, contents, volatile = self._names, self._contents, self.volatile
+        touched = {_part_of(volatile[number]) for number in damage}
         if NAMES in touched:
             touched.remove(NAMES)
             names = self._damaged_names(damage)
@@ -149,7 +153,7 @@ class Replay:
 
     def _settle(self) -> None:
         """Move the changes that are durable now, up to the first that is not, out of the tails."""
-        volatile = self.volatile
+        self._is_unsettled, volatile = False, self.volatile
         for part, tail in [*self._tails.items()]:
             while tail and (number := next(iter(tail))) not in volatile:
                 change = tail.pop(number)
@@ -164,6 +168,10 @@ class Replay:
 
 def changed(content: bytes, changes: list[tuple[ByteChange, bytes | None]]) -> bytes:
     """Returns `content` after changes. The bytes beside a write, if any, reached the disk instead of its own."""
+    if len(changes) == 1:
+        (change, instead), *_ = changes
+        if isinstance(change, Write) and change.position == len(content):
+            return content + (change.data if instead is None else instead)
     result = bytearray(content)
     for change, instead in changes:
         if isinstance(change, Truncate):
