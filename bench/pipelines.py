@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from penstock.api.json.pipelines import Kind
 from penstock.client import Client
 
 from .measure import FULL, Effort
@@ -147,7 +148,7 @@ def restore_rate(own: Rig) -> float:
     return own.messages / best_s(work, turns=1)
 
 
-def moved_rate(own: Rig, kind: str) -> float:
+def moved_rate(own: Rig, kind: Kind) -> float:
     """Returns the rate of a replay or a copy of the topic into one of as many partitions, through `Run`."""
     from penstock.cli.transfer import Run, Selection, Transfer
     from penstock.model import Priority

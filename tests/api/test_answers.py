@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.answers import MESSAGES_MAX, Kind, LeaseAnswer, decode_answers, encode_answers
+from penstock.api.answers import MESSAGES_MAX, Kind, LeaseAnswer, decode_answers
 from penstock.errors import MalformedBatch, TooLarge
+from tests.api.answer_bytes import encode_answers
 
 ANSWERS = [
     LeaseAnswer(Kind.ACK, "orders", 3, 17, 255, [4, 9]),

@@ -17,8 +17,9 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
+from penstock.api.json.pipelines import PipelineIn
 from penstock.client import Client
-from penstock.client.pipelines import PipelineReport, report_pipeline
+from penstock.client.pipelines import report_pipeline
 from penstock.testing.server import running_server
 from tests.replication.pairs import free_ports
 
@@ -107,7 +108,7 @@ def work(client: Client) -> None:
     with client.transactional_producer("nightly").transaction() as transaction:
         transaction.publish("parcels", b"1")
     done = sum(client.offsets("billing")["orders"].values())
-    report = PipelineReport(kind="archive", state="running", messages=done, commits=done, lag=1)
+    report = PipelineIn(kind="archive", state="running", messages=done, commits=done, lag=1)
     report_pipeline(client, "lake", report)
 
 

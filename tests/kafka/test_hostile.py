@@ -12,8 +12,8 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from penstock.server.kafka.schema import REQUESTS, Schema
-from penstock.server.kafka.wire import decode_response, encode_request
 from tests.kafka.brokers import KafkaAddress, running_broker
+from tests.kafka.client_wire import decode_response, encode_request
 from tests.kafka.test_wire import values_for
 
 pytestmark = pytest.mark.tier("test")
@@ -50,7 +50,7 @@ class HostileFrames:
     def _body(self, schema: Schema) -> tuple[int, int, bytes]:
         version = self._chance.randint(schema.first, schema.last)
         values = values_for(schema.fields, version, self._chance)
-        return schema.key, version, b"".join(encode_request(schema.key, version, values))
+        return schema.key, version, encode_request(schema.key, version, values)
 
     def next(self) -> bytes:
         chance = self._chance
@@ -93,7 +93,7 @@ def _bomb(compression: int) -> bytes:
     builder.append(0, 1_700_000_000_000, None, bytes(_BOMB_BYTES), [])
     part = {"index": 0, "records": bytes(builder.build())}
     topic = {"name": "there-is-none", "partition_data": [part]}
-    return frame(0, 9, b"".join(encode_request(0, 9, {"acks": -1, "topic_data": [topic]})))
+    return frame(0, 9, encode_request(0, 9, {"acks": -1, "topic_data": [topic]}))
 
 
 def answered(stream: socket.socket) -> bytes:
@@ -163,7 +163,7 @@ def test_hostile_frames(tmp_path: Path, effort) -> None:
 def nothing_is_stored(broker: KafkaAddress) -> None:
     """The broker answers, and whatever topics were made are empty."""
     with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as stream:
-        stream.sendall(frame(3, 1, b"".join(encode_request(3, 1, {"topics": None}))))
+        stream.sendall(frame(3, 1, encode_request(3, 1, {"topics": None})))
         topics = decode_response(3, 1, answered(stream)[4:])["topics"]
         for topic in topics:
             wanted = [
@@ -171,7 +171,7 @@ def nothing_is_stored(broker: KafkaAddress) -> None:
                 for one in topic["partitions"]
             ]
             asked = {"replica_id": -1, "topics": [{"name": topic["name"], "partitions": wanted}]}
-            stream.sendall(frame(2, 1, b"".join(encode_request(2, 1, asked))))
+            stream.sendall(frame(2, 1, encode_request(2, 1, asked)))
             (found,) = decode_response(2, 1, answered(stream)[4:])["topics"]
             assert {one["offset"] for one in found["partitions"]} == {0}
 
@@ -205,9 +205,9 @@ def test_a_connection_that_is_cut_at_any_byte_of_a_request(broker: KafkaAddress)
         "timeout_ms": 1000,
         "topic_data": [{"name": "cut-anywhere", "partition_data": [records]}],
     }
-    whole = frame(0, 9, b"".join(encode_request(0, 9, produce)))
+    whole = frame(0, 9, encode_request(0, 9, produce))
     with socket.create_connection(address, timeout=PATIENCE_S) as stream:
-        stream.sendall(frame(19, 5, b"".join(encode_request(19, 5, {"topics": [made]}))))
+        stream.sendall(frame(19, 5, encode_request(19, 5, {"topics": [made]})))
         assert answered(stream)
         for cut in range(len(whole)):
             with socket.create_connection(address, timeout=PATIENCE_S) as other:
@@ -227,6 +227,6 @@ def test_a_connection_that_is_cut_at_any_byte_of_a_request(broker: KafkaAddress)
                 {"name": "cut-anywhere", "partitions": [{"partition_index": 0, "timestamp": -1}]}
             ],
         }
-        stream.sendall(frame(2, 1, b"".join(encode_request(2, 1, asked))))
+        stream.sendall(frame(2, 1, encode_request(2, 1, asked)))
         (topic,) = decode_response(2, 1, answered(stream)[4:])["topics"]
         assert topic["partitions"][0]["offset"] == 1

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from penstock.server.kafka.schema import REQUESTS
-from penstock.server.kafka.wire import decode_response, encode_request
 from tests.kafka.brokers import KafkaAddress
+from tests.kafka.client_wire import decode_response, encode_request
 from tests.kafka.librdkafka import make_topic, produce, producer
 from tests.kafka.test_hostile import answered, frame
 
@@ -36,7 +36,7 @@ class Wire:
         return self.answer(key, version)
 
     def begin(self, key: int, version: int, **values: Any) -> None:
-        body = b"".join(encode_request(key, version, values))
+        body = encode_request(key, version, values)
         self._stream.sendall(frame(key, version, body))
 
     def answer(self, key: int, version: int) -> dict[str, Any]:

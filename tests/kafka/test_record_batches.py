@@ -10,9 +10,9 @@ import pytest
 from crc32c import crc32c
 
 from penstock.client import Client
-from penstock.server.kafka.wire import decode_response, encode_request
 from tests.codec.kafka_twin import Record, batch, read
 from tests.kafka.brokers import KafkaAddress
+from tests.kafka.client_wire import decode_response, encode_request
 from tests.kafka.test_hostile import answered, frame
 
 pytestmark = pytest.mark.tier("test")
@@ -32,7 +32,7 @@ class Wire:
         self.stream = socket.create_connection((broker.host, broker.port), timeout=20)
 
     def call(self, api: tuple[int, int], asked: dict[str, Any]) -> dict[str, Any]:
-        self.stream.sendall(frame(*api, b"".join(encode_request(*api, asked))))
+        self.stream.sendall(frame(*api, encode_request(*api, asked)))
         header_bytes = 5 if api == PRODUCE else 4
         return decode_response(*api, answered(self.stream)[header_bytes:])
 

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from penstock.server.kafka.schema import REQUESTS
-from penstock.server.kafka.wire import decode_response, encode_request
 from tests.kafka.brokers import KafkaAddress
+from tests.kafka.client_wire import decode_response, encode_request
 from tests.kafka.librdkafka import PATIENCE_S, consumer, make_topic, producer, received
 from tests.kafka.test_hostile import frame
 
@@ -191,7 +191,7 @@ class RawConnection:
         self._socket = socket.create_connection((broker.host, broker.port), PATIENCE_S)
 
     def call(self, key: int, version: int, /, **values: object) -> dict[str, Any]:
-        self._socket.sendall(frame(key, version, b"".join(encode_request(key, version, values))))
+        self._socket.sendall(frame(key, version, encode_request(key, version, values)))
         (size,) = struct.unpack(">i", self._read(4))
         # The correlation, and of flexible versions no tags.
         head = 5 if version >= REQUESTS[key].flexible else 4

@@ -12,13 +12,8 @@ from kio.serial import entity_reader, entity_writer
 
 from penstock.errors import BadRequest
 from penstock.server.kafka.schema import REQUESTS, RESPONSES, Field, Schema
-from penstock.server.kafka.wire import (
-    ITEMS_MAX,
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-)
+from penstock.server.kafka.wire import ITEMS_MAX, decode_request, encode_response
+from tests.kafka.client_wire import decode_response, encode_request
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = [
@@ -61,8 +56,9 @@ def values_for(fields: tuple[Field, ...], version: int, chance: random.Random) -
 
 
 def encoded(kind: str, schema: Schema, version: int, values: dict[str, Any]) -> bytes:
-    encode = encode_request if kind == "request" else encode_response
-    return b"".join(encode(schema.key, version, values))
+    if kind == "request":
+        return encode_request(schema.key, version, values)
+    return b"".join(encode_response(schema.key, version, values))
 
 
 @pytest.mark.parametrize(("kind", "schema", "version"), CASES)
@@ -115,14 +111,14 @@ def test_an_array_that_says_more_items_than_bytes_is_refused() -> None:
 
 def test_a_request_has_a_most_of_items_in_all_its_arrays() -> None:
     names = [{"name": "a"}] * ITEMS_MAX
-    assert len(decode_request(3, 1, b"".join(encode_request(3, 1, {"topics": names})))["topics"])
-    data = b"".join(encode_request(3, 1, {"topics": [*names, {"name": "a"}]}))
+    assert len(decode_request(3, 1, encode_request(3, 1, {"topics": names}))["topics"])
+    data = encode_request(3, 1, {"topics": [*names, {"name": "a"}]})
     with pytest.raises(BadRequest):
         decode_request(3, 1, data)
 
 
 def test_tags_that_are_not_known_are_skipped() -> None:
-    plain = b"".join(encode_request(3, 9, {"topics": None}))
+    plain = encode_request(3, 9, {"topics": None})
     assert plain.endswith(b"\0")
     with_tag = plain[:-1] + b"\x01\x63\x02hi"
     assert decode_request(3, 9, with_tag) == decode_request(3, 9, plain)

@@ -4,11 +4,12 @@ from functools import partial
 
 import pytest
 
-from penstock.api.answers import Kind, LeaseAnswer, encode_answers
+from penstock.api.answers import Kind, LeaseAnswer
 from penstock.api.principals import Role
 from penstock.codec.leased import decode_leased
 from penstock.server import leased_parts
 from penstock.server.http import consuming, members
+from tests.api.answer_bytes import encode_answers
 
 from .rigs import in_process
 

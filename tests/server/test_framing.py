@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from penstock.codec import Columns, encode
+from penstock.server.http.framing import Framing, RequestHead
 
 from .rigs import in_process, until
 from .segments import LAST, seen, segmentations
@@ -311,3 +312,24 @@ def test_the_body_of_an_upgrade_is_never_a_request(shared_broker, cut):
     assert answered.count(b"HTTP/1.1 ") == 2
     assert answered.startswith(b"HTTP/1.1 400 ")
     assert shared_broker.call("GET", "/topics/upgraded").json["total_messages"] == 0
+
+
+def test_a_body_is_skipped_as_far_as_it_is_here_and_the_rest_is_taken():
+    start = len(USUAL) - len(GOOD)
+    for cut in range(start, len(USUAL) + 1):
+        framing = Framing(8192)
+        framing.receive(USUAL[:cut])
+        assert framing.take().method == "POST"
+        assert framing.skip_body() == cut - start
+        assert framing.is_in_body == (cut < len(USUAL))
+        framing.receive(USUAL[cut:] + READ)
+        heads, pieces = [], []
+        while (taken := framing.take()) is not None and len(heads) < 1:
+            (heads if isinstance(taken, RequestHead) else pieces).append(taken)
+        assert b"".join(pieces) == GOOD[cut - start :]
+        assert [one.method for one in heads] == ["GET"]
+    framing = Framing(8192)
+    framing.receive(CHUNKED + CHUNKS)
+    framing.take()
+    assert framing.skip_body() == 0, "chunks have to be read to find their end"
+    assert framing.take() == GOOD

@@ -23,7 +23,10 @@ class Left:
         self.client, self.ours = socket.socketpair()
         self.was_gone: list[bool] = []
 
-    def stop_reading(self) -> int:
+    def stop_reading(self) -> None:
+        """Nothing reads it."""
+
+    def descriptor(self) -> int:
         return self.ours.fileno()
 
     def read_on(self, *, is_gone: bool) -> None:

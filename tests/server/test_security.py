@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.api.answers import Kind, LeaseAnswer, encode_answers
+from penstock.api.answers import Kind, LeaseAnswer
 from penstock.api.principals import Action, Principal, Role
 from penstock.api.topics import CreateTopic
 from penstock.broker.authorise import ALLOWED, authorise
@@ -17,6 +17,7 @@ from penstock.server.http.limits import Room
 from penstock.server.http.routing import TopicIn
 from penstock.server.http.table import ROUTES
 from penstock.server.logs import masked
+from tests.api.answer_bytes import encode_answers
 
 from .rigs import in_process
 

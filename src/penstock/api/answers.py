@@ -16,7 +16,7 @@ from .command import Command
 from .principals import Action
 from .receipts import Place, Receipt, write_receipt
 
-MAGIC = b"PAN1"
+_MAGIC = b"PAN1"
 MESSAGES_MAX = 100_000
 REASON_CHARACTERS_MAX = 4096
 
@@ -155,20 +155,15 @@ def checked_reason(reason: str) -> str:
     return reason
 
 
-_ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE = msgspec.msgpack.Decoder(list[LeaseAnswer]).decode
-
-
-def encode_answers(answers: Sequence[LeaseAnswer]) -> bytes:
-    return MAGIC + _ENCODE(answers)
 
 
 def decode_answers(data: Buffer) -> list[LeaseAnswer]:
     """Answers that a client encoded. MalformedBatch: the bytes are no answers; TooLarge: of too many messages."""
-    if bytes(data[: len(MAGIC)]) != MAGIC:
-        raise MalformedBatch(f"answers begin with {MAGIC.decode()}")
+    if bytes(data[: len(_MAGIC)]) != _MAGIC:
+        raise MalformedBatch(f"answers begin with {_MAGIC.decode()}")
     try:
-        found = _DECODE(data[len(MAGIC) :])
+        found = _DECODE(data[len(_MAGIC) :])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedBatch(f"answers: {str(error)[:200]}") from None
     count = sum(len(one.offsets) for one in found)

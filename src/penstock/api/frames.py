@@ -201,9 +201,3 @@ def request_frame(
 def reply_head(correlation: int, size: int) -> bytes:
     """What comes before the `size` bytes of the body of a reply."""
     return _REPLY.pack(4 + size, correlation)
-
-
-def read_correlation(frame: memoryview) -> tuple[int, memoryview]:
-    """Of a reply: which request it is for, and its body."""
-    (correlation,) = _LENGTH.unpack_from(frame)
-    return correlation, frame[_LENGTH.size :]

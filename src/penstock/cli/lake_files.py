@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..api.json.pipelines import Kind
 from .arguments import seconds_in, span
 from .output import Output, output_options
 from .pipeline_runner import reported, require_arrow
@@ -37,7 +38,7 @@ def open_existing(lake: str) -> "Lake":
 
 
 @contextmanager
-def reported_job(broker: BrokerOptions, opened: "Lake", kind: str) -> Iterator["Reporter"]:
+def reported_job(broker: BrokerOptions, opened: "Lake", kind: Kind) -> Iterator["Reporter"]:
     """Has the broker, if it answers, note in its audit log that a job on a lake begins and ends."""
     from ..spark.pipelines.ad_hoc import lake_name
     from ..spark.pipelines.report import PipelineIdentity

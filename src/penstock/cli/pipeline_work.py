@@ -18,6 +18,7 @@ from .remote import BrokerOptions, remote_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from ..api.json.pipelines import State
     from ..spark.pipelines.remote import Remote
     from ..spark.pipelines.report import PipelineIdentity
     from ..spark.work import OnWork, Transform, WorkProgress
@@ -134,7 +135,8 @@ def watched(
 
         def tell(done: "WorkProgress") -> None:
             bar.at(done.messages, note_of(done))
-            state, figures = "waiting" if done.error else "running", (done.rate, done.round_ms)
+            state: State = "waiting" if done.error else "running"
+            figures = done.rate, done.round_ms
             reporter(
                 PipelineProgress(state, done.messages, done.rounds, done.lag, done.error, *figures)
             )

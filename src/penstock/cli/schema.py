@@ -7,6 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..api.schemas import (
+    LATEST,
+    CheckCompatibility,
+    DescribeCompatibility,
+    DescribeSchema,
+    DescribeVersion,
+    FindSchema,
+    ListSubjects,
+    ListVersions,
+    NewSchema,
+    Reference,
+    RegisterSchema,
+    SchemaDescription,
+    VersionDescription,
+)
+from ..errors import NotFound
 from .exits import Exit
 from .output import Output, output_options
 from .remote import BrokerOptions, connected, remote_options
@@ -49,19 +65,15 @@ _REFERENCE = click.option(
 )
 
 
-def schema_in(file: Path, language: str | None, references: tuple[str, ...]) -> dict[str, Any]:
-    """The schema in a file as the server reads it. UsageError if its language is not known."""
-    from ..client.schemas import as_sent
-
+def schema_in(file: Path, language: str | None, references: tuple[str, ...]) -> NewSchema:
+    """The schema in a file. UsageError if its language is not known."""
     named = language.upper() if language else _LANGUAGES.get(file.suffix)
     if named is None:
         raise click.UsageError(f"{file}: say with --type which language it is in")
-    return as_sent(
-        file.read_text(encoding="utf-8"), named, [reference_in(one) for one in references]
-    )
+    return NewSchema(named, file.read_text(encoding="utf-8"), tuple(map(reference_in, references)))
 
 
-def reference_in(written: str) -> tuple[str, str, int]:
+def reference_in(written: str) -> Reference:
     """UsageError for what is not NAME=SUBJECT or NAME=SUBJECT:VERSION."""
     name, equals, rest = written.partition("=")
     subject, colon, number = rest.rpartition(":")
@@ -69,7 +81,7 @@ def reference_in(written: str) -> tuple[str, str, int]:
         subject, number = rest, "-1"
     if not (equals and name and subject) or not number.removeprefix("-").isdecimal():
         raise click.UsageError(f"--reference: {written!r} is not NAME=SUBJECT[:VERSION]")
-    return name, subject, int(number)
+    return Reference(name, subject, int(number))
 
 
 @schema.command(epilog="Example: penstock schema register orders-value order.avsc")
@@ -89,13 +101,15 @@ def register(
     output: Output,
 ) -> None:
     """Register the schema in FILE as a version of SUBJECT, unless it has this schema already."""
-    from ..client.schemas import register as call
-
     sent = schema_in(file, language, references)
     with connected(broker) as client:
-        made = call(client, subject, sent)
-    record = {"subject": subject, "version": made["version"], "id": made["id"]}
-    output.outcome(f"{subject}: version {made['version']}, id {made['id']}", record)
+        try:
+            made = client.execute(FindSchema(subject, sent))
+        except NotFound:
+            made = client.execute(RegisterSchema(subject, sent))
+    schema_id = made.schema.schema_id
+    record = {"subject": subject, "version": made.version, "id": schema_id}
+    output.outcome(f"{subject}: version {made.version}, id {schema_id}", record)
 
 
 @schema.command("list", epilog="Example: penstock schema list orders-value --json")
@@ -104,28 +118,34 @@ def register(
 @output_options
 def list_schemas(subject: str | None, *, broker: BrokerOptions, output: Output) -> None:
     """Show all subjects with their latest versions, or all versions of SUBJECT."""
-    from ..client.schemas import level, subjects, version, versions
-
     with connected(broker) as client:
         if subject is None:
             found = [
                 {
-                    **row_of(version(client, one, "latest")),
-                    "compatibility": level(client, one)["compatibilityLevel"],
+                    **row_of(client.execute(DescribeVersion(one))),
+                    "compatibility": client.execute(
+                        DescribeCompatibility(one, or_global=True)
+                    ).value,
                 }
-                for one in subjects(client)
+                for one in client.execute(ListSubjects())
             ]
             columns = ["subject", "version", "id", "type", "compatibility"]
         else:
-            numbers = versions(client, subject)
-            found = [row_of(version(client, subject, str(one))) for one in numbers]
+            numbers = client.execute(ListVersions(subject))
+            found = [row_of(client.execute(DescribeVersion(subject, one))) for one in numbers]
             columns = ["subject", "version", "id", "type", "guid"]
     output.rows(found, columns, empty="no schemas yet; penstock schema register adds one")
 
 
-def row_of(found: dict[str, Any]) -> dict[str, Any]:
-    names = {"subject": "subject", "version": "version", "id": "id", "type": "schemaType"}
-    return {**{name: found[key] for name, key in names.items()}, "guid": found["guid"]}
+def row_of(found: VersionDescription) -> dict[str, Any]:
+    one = found.schema
+    return {
+        "subject": found.subject,
+        "version": found.version,
+        "id": one.schema_id,
+        "type": one.language,
+        "guid": one.guid,
+    }
 
 
 @schema.command(epilog="Example: penstock schema show orders-value --version 1")
@@ -143,29 +163,47 @@ def show(
     output: Output,
 ) -> None:
     """Print a schema: the one of a version of SUBJECT, or the one with an id."""
-    from ..client.schemas import by_id, version
-
     if (subject is None) == (schema_id is None):
         raise click.UsageError("name a subject, or a schema with --id")
     with connected(broker) as client:
-        if schema_id is not None:
-            found = by_id(client, schema_id)
-            found["id"] = schema_id
+        where: dict[str, Any] = {}
+        if subject is None:
+            found = client.execute(DescribeSchema(schema_id=schema_id or 0))
         else:
-            assert subject is not None, "one of them is there"
-            found = version(client, subject, number)
+            of_subject = client.execute(DescribeVersion(subject, version_in(number)))
+            found = of_subject.schema
+            where = {"subject": subject, "version": of_subject.version}
     if output.is_table:
         click.echo(readable(found))
     else:
-        output.record(found)
+        output.record(record_of(found) | where)
 
 
-def readable(found: dict[str, Any]) -> str:
+def version_in(written: str) -> int:
+    """UsageError for what is neither a number nor latest."""
+    if written == "latest":
+        return LATEST
+    if not written.removeprefix("-").isdecimal():
+        raise click.UsageError(f"{written!r} is no version: give a number, or latest")
+    return int(written)
+
+
+def record_of(found: SchemaDescription) -> dict[str, Any]:
+    """A schema under the names of Confluent's registry, as over HTTP."""
+    return {
+        "schema": found.text,
+        "schemaType": found.language,
+        "guid": found.guid,
+        "references": [one._asdict() for one in found.references],
+        "id": found.schema_id,
+    }
+
+
+def readable(found: SchemaDescription) -> str:
     """The text of a schema; JSON with one thing a line."""
-    text = str(found["schema"])
-    if found["schemaType"] == "PROTOBUF":
-        return text
-    return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    if found.language == "PROTOBUF":
+        return found.text
+    return json.dumps(json.loads(found.text), indent=2, ensure_ascii=False)
 
 
 @schema.command(epilog="Example: penstock schema check orders-value order.avsc")
@@ -185,16 +223,13 @@ def check(
     output: Output,
 ) -> None:
     """Say whether SUBJECT would take the schema in FILE, and why not. Nothing is registered."""
-    from ..client.schemas import check as call
-
     sent = schema_in(file, language, references)
     with connected(broker) as client:
-        found = call(client, subject, sent)
-    messages = found.get("messages") or []
-    record = {"subject": subject, "compatible": found["is_compatible"], "messages": messages}
-    said = "compatible" if found["is_compatible"] else "not compatible"
-    output.outcome("\n".join([f"{subject}: {said}", *messages]), record)
-    if not found["is_compatible"]:
+        faults = client.execute(CheckCompatibility(subject, sent))
+    record = {"subject": subject, "compatible": not faults, "messages": faults}
+    said = "not compatible" if faults else "compatible"
+    output.outcome("\n".join([f"{subject}: {said}", *faults]), record)
+    if faults:
         raise click.exceptions.Exit(Exit.FOUND_PROBLEMS)
 
 
@@ -212,28 +247,32 @@ def diff(
         before, after = two_versions(client, subject, old, new)
     lines = list(
         difflib.unified_diff(
-            readable(before).splitlines(),
-            readable(after).splitlines(),
-            f"{subject} version {before['version']}",
-            f"{subject} version {after['version']}",
+            readable(before.schema).splitlines(),
+            readable(after.schema).splitlines(),
+            f"{subject} version {before.version}",
+            f"{subject} version {after.version}",
             lineterm="",
         )
     )
-    record = {"subject": subject, "from": before["version"], "to": after["version"], "diff": lines}
+    record = {"subject": subject, "from": before.version, "to": after.version, "diff": lines}
     output.outcome("\n".join(lines) or "nothing differs", record)
 
 
 def two_versions(
     client: "Client", subject: str, old: str | None, new: str | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    from ..client.schemas import version, versions
-
+) -> tuple[VersionDescription, VersionDescription]:
+    last = version_in(new or "latest")
     if old is None:
-        numbers = versions(client, subject)
-        below = [one for one in numbers if new is None or one < int(new)]
-        if new is None:
+        numbers = client.execute(ListVersions(subject))
+        below = [one for one in numbers if last == LATEST or one < last]
+        if last == LATEST:
             below = below[:-1]
         if not below:
             raise click.UsageError(f"{subject} has no version before that one")
-        old = str(below[-1])
-    return version(client, subject, old), version(client, subject, new or "latest")
+        first = below[-1]
+    else:
+        first = version_in(old)
+    return (
+        client.execute(DescribeVersion(subject, first)),
+        client.execute(DescribeVersion(subject, last)),
+    )

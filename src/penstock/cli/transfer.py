@@ -14,9 +14,10 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from ..api.commits import DescribeCommitName, DropStagings
+from ..api.json.pipelines import Kind, PipelineIn, State
 from ..client import Client
 from ..client.fetch import LIMIT_MAX_BATCHES
-from ..client.pipelines import PipelineReport, report_pipeline
+from ..client.pipelines import report_pipeline
 from ..client.producer_batch import partition_of
 from ..client.replies import REPLY_BYTES_MAX
 from ..client.synchronous.stagings import Staging
@@ -57,7 +58,7 @@ class Selection(NamedTuple):
 class Transfer:
     """A job. `priority` is the lane of all messages; None: each has its own, and its time to live."""
 
-    kind: str
+    kind: Kind
     name: str
     source: str
     target: str
@@ -336,13 +337,13 @@ class Run:
             schema_ids=columns.schema_ids,
         )
 
-    def report(self, state: str, error: str = "") -> None:
+    def report(self, state: State, error: str = "") -> None:
         """Tells the broker how the job is: at its beginning and end, and every few seconds."""
         now_s = time.monotonic()
         if state == "running" and now_s - self._reported_s < _REPORT_EVERY_S:
             return
         self._reported_s = now_s
-        said = PipelineReport(
+        said = PipelineIn(
             kind=self.job.kind,
             state=state,
             topics=sorted({self.job.source, self.job.target} - {""}),

@@ -8,15 +8,7 @@ from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 from ..api.error_reply import ErrorReply, rebuilt_error
-from ..errors import (
-    BadAnswer,
-    Forbidden,
-    IncompatibleSchema,
-    InvalidSchema,
-    NotFound,
-    Unauthenticated,
-    Unreachable,
-)
+from ..errors import BadAnswer, Unreachable
 from .failures import reason_of
 from .settings import ClientSettings
 
@@ -25,14 +17,6 @@ if TYPE_CHECKING:
 
 _UNAVAILABLE = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 _OWN_FIELDS = frozenset({"error", "message", "status", "retry_after_ms"})
-# The schema registry has Confluent's errors, which have numbers.
-_CODE_OF_REGISTRY = {
-    401: Unauthenticated.code,
-    403: Forbidden.code,
-    404: NotFound.code,
-    409: IncompatibleSchema.code,
-    422: InvalidSchema.code,
-}
 
 
 def http_path(*words: str, **query: object) -> str:
@@ -79,11 +63,6 @@ def http_call(
 def _error_of(error: HTTPError, address: str) -> Exception:
     try:
         found = json.loads(error.read())
-        if isinstance(found.get("error_code"), int):
-            found = {
-                "error": _CODE_OF_REGISTRY.get(error.code, ""),
-                "message": found.get("message"),
-            }
         code, text = str(found["error"]), str(found.get("message") or found["error"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return BadAnswer(address, f"status {error.code}", is_sent=True)

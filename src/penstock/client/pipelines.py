@@ -4,72 +4,31 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..api.json.pipelines import PipelineIn, PipelineOut, PipelinesOut
 from .http_page import client_call, http_path
 
 if TYPE_CHECKING:
     from .synchronous.client import Client
 
 
-class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of a pipeline. Counts are since it started; `lag` is how many messages it has still to read.
-
-    `rate`, in messages a second, and `batch_ms` are of its last commit. `files` and `bytes` are what it wrote into a
-    lake, merged there or removed from it.
-    """
-
-    kind: str
-    state: str
-    topics: list[str] = []
-    target: str = ""
-    messages: int = 0
-    commits: int = 0
-    lag: int = 0
-    rate: float = 0.0
-    batch_ms: int = 0
-    files: int = 0
-    bytes: int = 0
-    error: str = ""
-    expect_within: str = "30s"
-
-
-class Pipeline(msgspec.Struct, frozen=True):
-    """The last report of a pipeline. Its `state` is `lost` if the next report is overdue."""
-
-    name: str
-    kind: str
-    state: str
-    topics: list[str]
-    target: str
-    messages: int
-    commits: int
-    lag: int
-    rate: float
-    batch_ms: int
-    error: str
-    reported_at: str
-    seconds_ago: float
-    committed_at: str | None = None
-    files: int = 0
-    bytes: int = 0
-
-
-def report_pipeline(client: "Client", name: str, said: PipelineReport) -> Pipeline:
+def report_pipeline(client: "Client", name: str, said: PipelineIn) -> PipelineOut:
     path, body = http_path("pipelines", name), msgspec.to_builtins(said)
-    return msgspec.convert(client_call(client, path, "PUT", body), Pipeline)
+    return msgspec.convert(client_call(client, path, "PUT", body), PipelineOut)
 
 
-def list_pipelines(client: "Client") -> list[Pipeline]:
+def list_pipelines(client: "Client") -> list[PipelineOut]:
     """All that reported since the broker started, and that this client's key may see."""
-    found: list[Pipeline] = []
+    found: list[PipelineOut] = []
     cursor = None
     while True:
-        page = client_call(client, http_path("pipelines", cursor=cursor))
-        found += msgspec.convert(page["pipelines"], list[Pipeline])
-        cursor = page.get("cursor")
+        answer = client_call(client, http_path("pipelines", cursor=cursor))
+        page = msgspec.convert(answer, PipelinesOut)
+        found += page.pipelines
+        cursor = page.cursor
         if cursor is None:
             return found
 
 
-def describe_pipeline(client: "Client", name: str) -> Pipeline:
+def describe_pipeline(client: "Client", name: str) -> PipelineOut:
     """The last report of a pipeline. NotFound."""
-    return msgspec.convert(client_call(client, http_path("pipelines", name)), Pipeline)
+    return msgspec.convert(client_call(client, http_path("pipelines", name)), PipelineOut)

@@ -10,7 +10,7 @@ from ..api.dead_letters import DiscardDeadLetters, RedriveDeadLetters
 from ..api.groups import CloseGroup, ResetGroup
 from ..api.keys import CreateKey, RevokeKey, RotateKey
 from ..api.schedules import ChangeSchedule, CreateSchedule, DeleteSchedule, RunSchedule
-from ..api.schemas import DeleteSubject, DeleteVersion, SetCompatibility, SetMode
+from ..api.schemas import DeleteSubject, DeleteVersion, RegisterSchema, SetCompatibility, SetMode
 from ..api.topics import AddPartitions, ConfigureTopic, CreateTopic, DeleteTopic, SweepTopics
 from ..api.transactions import ForceAbort
 
@@ -86,6 +86,9 @@ _NOTES: Mapping[type[Command[Any]], Callable[[Any], AuditNote | None]] = {
     ForceAbort: _note(lambda one, _: f"transaction {one.transaction_id} aborted"),
     ResetCommitName: _note(
         lambda one, was: f"commit name {one.name} forgotten, its last sequence was {was.sequence}"
+    ),
+    RegisterSchema: _note(
+        lambda one, made: f"{one.subject}: version {made.version}, id {made.schema.schema_id}"
     ),
     SetCompatibility: _note(
         lambda one, _: (

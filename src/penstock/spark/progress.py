@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..client.pipelines import PipelineReport, report_pipeline
+from ..api.json.pipelines import PipelineIn, State
+from ..client.pipelines import report_pipeline
 from ..errors import PenstockError, Refused
 from .offsets import StreamOffset
 from .option_reader import DEFAULT_URL
@@ -84,7 +85,7 @@ class StreamReport:
     def ended(self, error: str | None) -> None:
         self._send(None, "failed" if error else "stopped", error or "")
 
-    def _send(self, done: BatchProgress | None, state: str, error: str) -> None:
+    def _send(self, done: BatchProgress | None, state: State, error: str) -> None:
         try:
             with self._remote.connect() as client:
                 if done is not None and self._group is not None and done.next:
@@ -93,8 +94,8 @@ class StreamReport:
         except PenstockError as failure:
             _LOG.warning("progress of %s was not told to the broker: %s", self._name, failure)
 
-    def _report(self, done: BatchProgress | None, state: str, error: str) -> PipelineReport:
-        return PipelineReport(
+    def _report(self, done: BatchProgress | None, state: State, error: str) -> PipelineIn:
+        return PipelineIn(
             kind="stream",
             state=state,
             topics=self._topics,

@@ -12,7 +12,6 @@ from penstock.api.frames import (
     FrameSplitter,
     Hello,
     HelloReply,
-    read_correlation,
     request_frame,
 )
 from penstock.api.publish import Acks
@@ -71,8 +70,7 @@ class RawClient:
             if not data:
                 raise ConnectionResetError(f"closed before reply {number}")
             for frame in self._splitter.feed(data):
-                correlation, body = read_correlation(frame)
-                self.replies[correlation] = body
+                self.replies[int.from_bytes(frame[:4], "big", signed=True)] = frame[4:]
         return self.replies.pop(number)
 
     def is_closed(self):

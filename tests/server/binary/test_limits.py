@@ -117,9 +117,12 @@ def test_changes_of_the_registry_are_in_the_audit_log(guarded):
     broker, admin = guarded
     admin.call(SetCompatibility("noted", Level.FULL))
     admin.call(SetCompatibility("noted"))
+    admin.call(RegisterSchema("noted", NewSchema("AVRO", '"int"')))
     log = (broker.data / "audit.jsonl").read_text()
     assert "noted: compatibility FULL" in log
     assert "noted: compatibility as usual" in log
+    assert '"what":"register a schema"' in log
+    assert "noted: version 1, id " in log
 
 
 def test_what_waits_with_a_revoked_key_ends(guarded, opened):

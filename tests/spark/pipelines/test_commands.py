@@ -4,15 +4,11 @@ import json
 
 import pytest
 
+from penstock.api.json.pipelines import PipelineIn
 from penstock.cli.exits import Exit, run
 from penstock.cli.root import root
 from penstock.client.http_page import client_call, http_path
-from penstock.client.pipelines import (
-    PipelineReport,
-    describe_pipeline,
-    list_pipelines,
-    report_pipeline,
-)
+from penstock.client.pipelines import describe_pipeline, list_pipelines, report_pipeline
 from penstock.spark.pipelines.lake import Lake
 
 from .rigs import archived, publish
@@ -49,7 +45,7 @@ def test_validate_says_all_problems_and_list_and_status_what_is_known(
     server = ("--server", client.url)
     text = said("pipeline", "status", str(file), *server)
     assert "the broker has not heard of it" in text
-    said_of_it = PipelineReport(kind="archive", state="running", topics=[topic])
+    said_of_it = PipelineIn(kind="archive", state="running", topics=[topic])
     report_pipeline(client, topic, said_of_it)
     publish(client, topic, 3)
     archived(tmp_path / "lake", client.url, topic)

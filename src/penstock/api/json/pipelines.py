@@ -18,6 +18,20 @@ _EXPECTED_MS_MIN, _EXPECTED_MS_MAX = 1000, 3_600_000
 
 
 State = Literal["starting", "running", "waiting", "stopped", "failed"]
+Kind = Literal[
+    "archive",
+    "stream",
+    "load",
+    "sql",
+    "replay",
+    "copy",
+    "export",
+    "import",
+    "work",
+    "restore",
+    "compact",
+    "vacuum",
+]
 
 
 class PipelineIn(Strict):
@@ -28,20 +42,7 @@ class PipelineIn(Strict):
     from it.
     """
 
-    kind: Literal[
-        "archive",
-        "stream",
-        "load",
-        "sql",
-        "replay",
-        "copy",
-        "export",
-        "import",
-        "work",
-        "restore",
-        "compact",
-        "vacuum",
-    ]
+    kind: Kind
     state: State
     topics: list[str] = msgspec.field(default_factory=list)
     target: str = ""

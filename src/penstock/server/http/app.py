@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -239,16 +239,16 @@ class App:
             request.require_readable_body()
         return route
 
-    def refuse(self, headers: Sequence[tuple[bytes, bytes]]) -> Refusal:
+    def refuse(self, headers: Mapping[bytes, bytes]) -> Refusal:
         """The answer to a request with these headers that finds no room.
 
         Connections ask before a request is made, a route is found or a key is looked up: to refuse has to cost little.
         """
         wait_ms = self.room.wait_ms()
         failure = _full(self.room.limit, -(-wait_ms // 1000))
-        sent = next((value for name, value in headers if name == b"x-request-id"), None)
         self.traffic.count("any", _UNKNOWN_ROUTE, failure.status, 0)
-        return Refusal(failure.fields(self._id(sent)), failure.body, wait_ms / 1000)
+        fields = failure.fields(self._id(headers.get(b"x-request-id")))
+        return Refusal(fields, failure.body, wait_ms / 1000)
 
     def _id(self, found: bytes | None) -> bytes:
         """The client's, if it is short and printable; otherwise one of ours."""

@@ -125,6 +125,7 @@ class Connection(asyncio.Protocol):
         is_plain = head.is_kept_alive and not head.expects_continue
         if head.method not in SAFE and is_plain and self.app.room.is_full:
             self._refusal = self.app.refuse(head.headers)
+            self._body_bytes = self._framing.skip_body()
             return
         self.is_answering = False
         self._request = Request(head, self)
@@ -240,11 +241,10 @@ class Connection(asyncio.Protocol):
         else:
             self.app.read_pauses.hold(self, refusal.wait_s)
 
-    def stop_reading(self) -> int:
+    def stop_reading(self) -> None:
         """Part of `Held`: what comes stays in the socket. Meanwhile the client cannot be late."""
         self.pause_reading()
         self._expect(Awaited.NOTHING)
-        return self._descriptor()
 
     def read_on(self, *, is_gone: bool) -> None:
         """Part of `Held`."""
@@ -266,14 +266,15 @@ class Connection(asyncio.Protocol):
             self._is_read_paused = False
             self.transport.resume_reading()
 
-    def _descriptor(self) -> int:
+    def descriptor(self) -> int:
+        """Part of `Held`."""
         socket = self.transport.get_extra_info("socket")
         return -1 if socket is None else int(socket.fileno())
 
     def descriptor_if_waiting(self) -> int:
         """Part of `Behind`."""
         is_waiting = self._request is not None and self._request.is_ended_with_client
-        return self._descriptor() if is_waiting else -1
+        return self.descriptor() if is_waiting else -1
 
     def is_heard(self) -> bool:
         """Whether the client may get what is written next. If not, the connection ends.
@@ -283,7 +284,7 @@ class Connection(asyncio.Protocol):
         """
         if self.is_over or self.transport.is_closing():
             return False
-        if self.is_tls and gone_of([self._descriptor()]):
+        if self.is_tls and gone_of([self.descriptor()]):
             self.cut_off()
             return False
         return True
@@ -318,7 +319,7 @@ class Connection(asyncio.Protocol):
         if self.is_tls or not self._writable.is_set() or self.transport.get_write_buffer_size():
             return None
         try:
-            return FileTransfer(self.app.driver.loop, self._descriptor(), head, body)
+            return FileTransfer(self.app.driver.loop, self.descriptor(), head, body)
         except OSError:
             return None  # No descriptor is left.
 

@@ -8,7 +8,6 @@ import re
 
 import httptools
 
-Headers = list[tuple[bytes, bytes]]
 FIELDS_MAX = 256
 TRAILER_BYTES_MAX = 8192
 TRAILER_FIELDS_MAX = 64
@@ -45,8 +44,29 @@ class BadFraming(Exception):
 class RequestHead:
     """The line and the headers of a request; names of headers in small letters."""
 
+    __slots__ = (
+        "_bytes_max",
+        "_is_read",
+        "_parser",
+        "_received",
+        "_size",
+        "_tail",
+        "_target",
+        "expects_continue",
+        "headers",
+        "is_complete",
+        "is_kept_alive",
+        "length",
+        "method",
+        "path",
+        "query",
+        "version",
+    )
+
     def __init__(self, bytes_max: int) -> None:
-        self.headers: Headers = []
+        # The last value of each name, once all are here.
+        self.headers: dict[bytes, bytes] = {}
+        self._received: list[tuple[bytes, bytes]] = []
         self.method = self.version = ""
         self.path = self.query = b""
         self.is_complete = self.is_kept_alive = self.expects_continue = False
@@ -104,7 +124,7 @@ class RequestHead:
             self.close()
         if not is_good or self._is_read != self.is_complete:
             raise BadFraming(400, "this cannot be read as a request of HTTP/1.1")
-        if len(self.headers) > FIELDS_MAX:
+        if len(self._received) > FIELDS_MAX:
             raise BadFraming(431, f"there are more than {FIELDS_MAX} headers")
 
     def close(self) -> None:
@@ -117,7 +137,7 @@ class RequestHead:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser."""
-        self.headers.append((name.lower(), value.rstrip(b" \t")))
+        self._received.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """Called by the parser."""
@@ -131,8 +151,8 @@ class RequestHead:
     def _check(self) -> None:
         if self.version not in _VERSIONS:
             raise BadFraming(400, "the version of HTTP has to be 1.1 or 1.0")
-        found = dict(self.headers)
-        if len(found) != len(self.headers):
+        found = self.headers = dict(self._received)
+        if len(found) != len(self._received):
             self._require_once()
         self.length = self._body_length(
             found.get(b"content-length"), found.get(b"transfer-encoding")
@@ -146,7 +166,7 @@ class RequestHead:
 
     def _require_once(self) -> None:
         seen: set[bytes] = set()
-        for name, _ in self.headers:
+        for name, _ in self._received:
             if name in seen and name in _ONCE:
                 raise BadFraming(400, f"the header {name.decode()} is there twice")
             seen.add(name)
@@ -188,10 +208,15 @@ class LengthBody:
     def is_complete(self) -> bool:
         return not self._left
 
-    def feed(self, data: bytes, at: int) -> tuple[bytes, int]:
-        """The bytes of the body that are in `data` from `at` on, and where they end."""
+    def skip(self, data: bytes, at: int) -> int:
+        """Where the bytes of the body that are in `data` from `at` on end."""
         end = min(at + self._left, len(data))
         self._left -= end - at
+        return end
+
+    def feed(self, data: bytes, at: int) -> tuple[bytes, int]:
+        """The bytes of the body that are in `data` from `at` on, and where they end."""
+        end = self.skip(data, at)
         return data[at:end], end
 
 
@@ -321,6 +346,17 @@ class Framing:
             return None
         self._body = None
         return b""
+
+    def skip_body(self) -> int:
+        """Read over what was received of a body of known length; how many bytes that was. The rest is taken."""
+        body, first = self._body, self._at
+        if not isinstance(body, LengthBody):
+            return 0
+        at = body.skip(self._data, first)
+        self._move(at)
+        if body.is_complete:
+            self._body = None
+        return at - first
 
     def _move(self, at: int) -> None:
         self._at = at

@@ -17,8 +17,12 @@ _LOOK_S = 0.01
 class Held(Protocol):
     """A connection that can be left alone."""
 
-    def stop_reading(self) -> int:
-        """Until `read_on`. Gives the descriptor of its socket, or -1."""
+    def stop_reading(self) -> None:
+        """Until `read_on`."""
+        ...
+
+    def descriptor(self) -> int:
+        """Of its socket, or -1."""
         ...
 
     def read_on(self, *, is_gone: bool) -> None:
@@ -39,7 +43,6 @@ class Behind(Protocol):
 class _Place(NamedTuple):
     until: float
     connection: Held
-    descriptor: int
 
 
 class ReadPauses:
@@ -64,17 +67,19 @@ class ReadPauses:
     def hold(self, connection: Held, wait_s: float) -> None:
         """Read no more from it until its wait is over."""
         until = self._now() + wait_s
-        self._held.append(_Place(until, connection, connection.stop_reading()))
+        connection.stop_reading()
+        self._held.append(_Place(until, connection))
         if self._timer is None:
             self._timer = self._loop.call_later(_LOOK_S, self._look)
 
     def _look(self) -> None:
-        now, due = self._now(), []
+        now, due = self._now(), list[tuple[Held, int]]()
         while self._held and self._held[0].until <= now:
-            due.append(self._held.popleft())
-        gone = gone_of(one.descriptor for one in due)
-        for one in due:
-            one.connection.read_on(is_gone=one.descriptor in gone)
+            connection = self._held.popleft().connection
+            due.append((connection, connection.descriptor()))
+        gone = gone_of(descriptor for _, descriptor in due)
+        for connection, descriptor in due:
+            connection.read_on(is_gone=descriptor in gone)
         self._timer = self._loop.call_later(_LOOK_S, self._look) if self._held else None
 
 

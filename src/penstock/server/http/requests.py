@@ -55,7 +55,7 @@ class Request:
         self.connection, self.app = connection, connection.app
         self.method, self.version = head.method, head.version
         self.path, self.query_string = head.path.decode("ascii"), head.query
-        self._headers: dict[bytes, bytes] = dict(head.headers)
+        self._headers = head.headers
         self.is_kept_alive, self.expects_continue = head.is_kept_alive, head.expects_continue
         self.route: Route | None = None
         self.params: Mapping[str, str] = {}

@@ -131,10 +131,9 @@ async def register(request: Request) -> Answer:
         command = RegisterSchema(
             subject, schema, asked.normalize, max(0, sent.id or 0), max(0, sent.version or 0)
         )
-        found = await request.execute(command)
-        what = f"{subject}: version {found.version}, id {found.schema.schema_id}"
-        audit = request.app.auth.audit
-        audit.write(request.principal.name, Action.REGISTER_SCHEMA.value, what)
+        # The route is for all that may look; from here on it is another right that counts.
+        request.action = Action.REGISTER_SCHEMA
+        found = await request.execute_audited(command)
     return answer(request, _version_out(found))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...errors import BadRequest
 from ...model import Buffer
-from .schema import REQUESTS, RESPONSES, Field
+from .schema import REQUESTS, RESPONSES, Field, Schema
 
 Values = dict[str, Any]
 Decode = Callable[["Reader"], Any]
@@ -107,44 +107,34 @@ class Writer:
 
 def decode_request(key: int, version: int, data: Buffer) -> Values:
     """The request of an api in a version that the tables have; `data` follows the header."""
-    return _decode(_decoder(key, version, is_request=True), data)
-
-
-def decode_response(key: int, version: int, data: Buffer) -> Values:
-    return _decode(_decoder(key, version, is_request=False), data)
-
-
-def encode_request(key: int, version: int, values: Values) -> list[Buffer]:
-    return _encode(_encoder(key, version, is_request=True), values)
+    # Bytes behind the last field are ignored, as Kafka does: librdkafka's request for all topics has three.
+    found: Values = _request_decoder(key, version)(Reader(data))
+    return found
 
 
 def encode_response(key: int, version: int, values: Values) -> list[Buffer]:
     """The bytes of a response after its header, in pieces. Fields that `values` leaves out take their defaults."""
-    return _encode(_encoder(key, version, is_request=False), values)
-
-
-def _decode(decode: Decode, data: Buffer) -> Values:
-    # Bytes behind the last field are ignored, as Kafka does: librdkafka's request for all topics has three.
-    found: Values = decode(Reader(data))
-    return found
-
-
-def _encode(encode: Encode, values: Values) -> list[Buffer]:
     writer = Writer()
-    encode(writer, values)
+    _response_encoder(key, version)(writer, values)
     return [piece for piece in writer.pieces if piece]
 
 
 # Kept by numbers: the hash of a schema is that of all its fields.
 @cache
-def _decoder(key: int, version: int, *, is_request: bool) -> Decode:
-    schema = (REQUESTS if is_request else RESPONSES)[key]
-    return _struct_decoder(schema.fields, version, version >= schema.flexible)
+def _request_decoder(key: int, version: int) -> Decode:
+    return decoder_of(REQUESTS[key], version)
 
 
 @cache
-def _encoder(key: int, version: int, *, is_request: bool) -> Encode:
-    schema = (REQUESTS if is_request else RESPONSES)[key]
+def _response_encoder(key: int, version: int) -> Encode:
+    return encoder_of(RESPONSES[key], version)
+
+
+def decoder_of(schema: Schema, version: int) -> Decode:
+    return _struct_decoder(schema.fields, version, version >= schema.flexible)
+
+
+def encoder_of(schema: Schema, version: int) -> Encode:
     return _struct_encoder(schema.fields, version, version >= schema.flexible)
 
 

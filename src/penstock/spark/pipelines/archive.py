@@ -13,6 +13,7 @@ import msgspec
 
 from ...api.error_reply import error_reply, rebuilt_error
 from ...api.groups import LAKE_CHARACTERS_MAX
+from ...api.json.pipelines import State
 from ...errors import NotFound, PartitionFaulty, PenstockError, Unavailable
 from .lake import Lake
 from .manifest import Manifest
@@ -70,7 +71,7 @@ class PipelineProgress:
     `rate`, in messages a second, and `batch_ms` are of the last commit; 0 where nothing measures them.
     """
 
-    state: str
+    state: State
     messages: int
     commits: int
     lag: int
@@ -316,7 +317,7 @@ class Archive:
         files = [file for one in good for file in one.files]
         return self.lake.commit(spans, files, columns=good[0].columns)
 
-    def _progress(self, state: str, targets: Sequence[BrokerPartition]) -> PipelineProgress:
+    def _progress(self, state: State, targets: Sequence[BrokerPartition]) -> PipelineProgress:
         problems = {name: str(error) for name, error in self.problems.items()}
         left = lag(self.lake.ends, targets)
         error = "; ".join(problems.values())

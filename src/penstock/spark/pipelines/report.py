@@ -6,13 +6,14 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from ...client.pipelines import PipelineReport, report_pipeline
+from ...api.json.pipelines import Kind, PipelineIn, State
+from ...client.pipelines import report_pipeline
 from ...errors import PenstockError
 from .archive import PipelineProgress
 from .remote import Remote
 
 EVERY_S = 5.0
-STARTING = "starting"
+STARTING: State = "starting"
 _EXPECT_WITHIN = "20s"
 _TEXT_CHARACTERS_MAX = 1000
 
@@ -23,7 +24,7 @@ class PipelineIdentity(NamedTuple):
     """What a report says of a pipeline besides its progress."""
 
     name: str
-    kind: str
+    kind: Kind
     topics: Sequence[str]
     target: str
 
@@ -58,7 +59,7 @@ class Reporter:
             return
         self._stop.set()
         self._thread.join()
-        state = "stopped" if error is None or kind is KeyboardInterrupt else "failed"
+        state: State = "stopped" if error is None or kind is KeyboardInterrupt else "failed"
         self._send(replace(self._last, state=state, error=str(error or "")))
 
     def __call__(self, progress: PipelineProgress) -> None:
@@ -80,7 +81,7 @@ class Reporter:
             self._send(self._last)
 
     def _send(self, progress: PipelineProgress) -> None:
-        current = PipelineReport(
+        current = PipelineIn(
             kind=self._pipeline.kind,
             state=progress.state,
             topics=list(self._pipeline.topics),

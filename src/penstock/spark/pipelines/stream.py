@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from ...api.json.pipelines import State
 from ...errors import PenstockError, Refused, Unavailable
 from ..progress import BatchProgress, commit_group, progress_of
 from .archive import PipelineProgress, Stop
@@ -188,7 +189,7 @@ class Stream:
             except PenstockError as error:
                 _LOG.warning("progress of group %s not published: %s", group, error)
 
-    def _tell(self, state: str, error: str = "") -> None:
+    def _tell(self, state: State, error: str = "") -> None:
         done = self._done
         self.on_progress(
             PipelineProgress(
