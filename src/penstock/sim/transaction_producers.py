@@ -68,6 +68,8 @@ class OpenTransaction:
     is_ending: bool = False
     # What it has consumed, if anything; answered before its first batch is sent.
     inputs: TransactionInputs | None = None
+    # What the node calls it, once it is over.
+    transaction_id: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -299,6 +301,7 @@ class TransactionProducer:
         self.world.notice("intent")
         if not end.is_complete:
             return
+        work.transaction_id = end.transaction_id
         if work.is_commit:
             books.committed(work.transaction, end.places)
             self.committed += 1
@@ -353,7 +356,9 @@ class TransactionProducer:
                 driver.execute(Stage(*work.session, self.topic, [message]))
             else:
                 end = driver.execute(EndTransaction(*work.session, True))
-                is_repeat = end.is_complete and work.transaction.fate is TransactionFate.COMMITTED
+                # A power cut may take the note that it was over: then it is on its way once more.
+                is_known = end.is_complete or end.transaction_id == work.transaction_id
+                is_repeat = is_known and work.transaction.fate is TransactionFate.COMMITTED
         except (ProducerFenced, TransactionEnded, TransactionInProgress, Unavailable):
             return
         if is_repeat:
