@@ -58,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(config.getoption("--tier"))
     # Brokers that tests start side by side share no port.
     os.environ.setdefault("PENSTOCK_BROKER__BINARY_PORT", "0")
+    # Tests start hundreds of processes, each of which would compile our source again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

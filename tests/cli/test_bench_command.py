@@ -45,9 +45,9 @@ def test_latency_hears_every_message_that_was_sent(call):
 def test_consuming_a_named_topic_ends_when_the_group_has_all(call, client):
     client.create_topic("taken", partitions=3)
     client.publish_many("taken", [b"a", b"b", b"c"])
-    words = ("--topic", "taken", "--group", "g", "--consumers", "2", "--json")
+    words = ("--topic", "taken", "--group", "takers", "--consumers", "2", "--json")
     assert report_of(call("bench", "consume", *words))["messages"] == 3
-    assert client.lag("g").total == 0
+    assert client.lag("takers").total == 0
     assert report_of(call("bench", "consume", *words))["messages"] == 0
 
 

@@ -223,13 +223,13 @@ def test_reader_that_leaves_costs_a_group_no_message(environment, client):
     client.create_topic("heads", partitions=1)
     # So few that they wait in a buffer: the pipe is found closed when it is written out, after the last of them.
     client.publish_many("heads", [b"one", b"two", b"three"])
-    words = command("consume", "heads", "--group", "g", "--follow")
+    words = command("consume", "heads", "--group", "heads", "--follow")
     with started(
         words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
     ) as process:
         process.stdout.close()
         assert process.wait(DEADLINE_S) == Exit.OUTPUT_CLOSED
-    assert client.lag("g").total == 3
+    assert client.lag("heads").total == 3
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

@@ -36,23 +36,26 @@ def fail(staging, answered=()):
 @pytest.fixture(scope="module")
 def client(url):
     with Client(url) as client:
-        for topic, partitions in (("n-orders", 3), ("n-audit", 1), ("n-lost", 2), ("n-async", 2)):
+        for topic, partitions in (("n-audit", 1), ("n-lost", 2), ("n-async", 2)):
             client.create_topic(topic, partitions=partitions)
         yield client
 
 
 def test_one_process_stages_and_another_commits_what_it_chooses(client, url):
+    client.create_topic("n-all-orders", partitions=3)
+    client.create_topic("n-all-audit", partitions=1)
+
     def attempt(number):
         with client.staging("n-all", 0, "w", attempt=f"task {number}") as staging:
-            staging.publish("n-orders", b"a%d" % number, key="ann")
-            staging.publish("n-orders", b"b%d" % number, partition=2)
-            staging.publish_many("n-orders", [Outgoing(b"c%d" % number, partition=1), b"d"])
-            staging.stage_columns("n-audit", 0, Columns(values=[b"x", b"y"], timestamps=1))
+            staging.publish("n-all-orders", b"a%d" % number, key="ann")
+            staging.publish("n-all-orders", b"b%d" % number, partition=2)
+            staging.publish_many("n-all-orders", [Outgoing(b"c%d" % number, partition=1), b"d"])
+            staging.stage_columns("n-all-audit", 0, Columns(values=[b"x", b"y"], timestamps=1))
         return staging.handle
 
     handles = [attempt(number) for number in range(2)]
     assert handles[0].messages == 6
-    assert values(client, "n-orders") == values(client, "n-audit") == []
+    assert values(client, "n-all-orders") == values(client, "n-all-audit") == []
     winner = StagingHandle(*json.loads(json.dumps(handles[1])))
     assert winner == handles[1]
     with Client(url) as driver:
@@ -62,8 +65,8 @@ def test_one_process_stages_and_another_commits_what_it_chooses(client, url):
         again = driver.commit_stagings("n-all", 0, "w", [winner])
         assert (again.is_repeat, again.places) == (True, done.places)
         assert driver.commit_stagings("n-all", 0, "w", []).is_repeat
-    assert values(client, "n-orders") == [b"a1", b"b1", b"c1", b"d"]
-    assert values(client, "n-audit") == [b"x", b"y"]
+    assert values(client, "n-all-orders") == [b"a1", b"b1", b"c1", b"d"]
+    assert values(client, "n-all-audit") == [b"x", b"y"]
     with pytest.raises(SequenceCommitted), client.staging("n-all", 0, "w"):
         pass
     with pytest.raises(CommitNameTaken), client.staging("n-all", 1, "other"):

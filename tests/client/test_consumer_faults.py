@@ -12,7 +12,7 @@ from penstock.client import Client, ClientSettings, RetryPolicy
 from penstock.errors import Unreachable
 
 from .consumers import QUICK, filled, left, values
-from .proxies import Relay, busy, reply_frame
+from .proxies import Proxy, Relay, busy, reply_frame
 from .servers import NOWHERE, restartable, until
 
 # Longer than a client stops asking for: a test is as patient as an iteration.
@@ -85,6 +85,31 @@ def test_nonsense_is_outlasted_and_costs_nothing(client, url, word):
     assert lost == []
     assert [(one.offset, one.attempts) for one in found] == [(one, 1) for one in range(12)]
     assert left(client, topic) == 0
+
+
+@pytest.mark.parametrize("mode", ["shared", "assigned"])
+def test_a_stop_while_messages_are_under_way_costs_no_attempt(client, url, mode):
+    """Without another attempt a message that no program has seen would be a dead letter."""
+    topic = f"stopped-{mode}"
+    filled(client, topic, 3, partitions=1, max_retries=0)
+
+    class Stopping(Proxy):
+        def is_special(self, request):
+            return request.kind == "PollMember"
+
+        def on_answer(self, _request, _answer, _link):
+            consumer.stop()
+            return False
+
+    with Stopping(url) as proxy, Client(proxy.url, settings=QUICK) as far:
+        consumer = far.consumer(topic, topic, mode=mode)
+        assert not consumer.poll(wait=60)
+        consumer.close()
+    with client.consumer(topic, topic, mode=mode) as other:
+        found = until(lambda: other.poll(wait=60))
+        assert [(one.offset, one.attempts) for one in found] == [(0, 1), (1, 1), (2, 1)]
+        other.ack(found)
+    assert client.dead_letters(topic) == []
 
 
 def test_what_could_not_be_sent_is_kept(client, url):

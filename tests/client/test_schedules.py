@@ -13,7 +13,8 @@ def test_a_schedule_publishes_and_can_be_changed(url):
         assert made.next_due is not None
         with pytest.raises(AlreadyExists):
             client.create_schedule("s-jobs", "tick", b"x", every="1s")
-        (message, *_) = client.consumer("s-jobs", "g").poll(wait="60s")
+        with client.consumer("s-jobs", "s-jobs") as consumer:
+            (message, *_) = consumer.poll(wait="60s")
         assert message.json() == {"n": 1}
         changed = client.change_schedule("s-jobs", "tick", paused=True, value="y")
         assert (changed.version, changed.next_due) == (2, None)

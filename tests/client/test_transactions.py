@@ -33,22 +33,25 @@ def client(url):
 
 
 def test_all_of_it_is_seen_at_the_end_and_nothing_of_what_raised(client):
+    client.create_topic("t-all-orders", partitions=3)
+    client.create_topic("t-all-audit", partitions=1)
     producer = client.transactional_producer("t-all")
     with producer.transaction() as first:
-        first.publish("t-orders", b"a1", key="ann")
-        first.publish("t-orders", b"a2", partition=2)
-        first.publish("t-audit", json={"order": 1})
-        first.publish_many("t-orders", [Outgoing(b"a3", partition=1), b"a4", b"a5"])
-        assert values(client, "t-orders") == values(client, "t-audit") == []
-    assert values(client, "t-orders") == [b"a1", b"a2", b"a3", b"a4", b"a5"]
-    assert values(client, "t-audit") == [b'{"order":1}']
+        first.publish("t-all-orders", b"a1", key="ann")
+        first.publish("t-all-orders", b"a2", partition=2)
+        first.publish("t-all-audit", json={"order": 1})
+        first.publish_many("t-all-orders", [Outgoing(b"a3", partition=1), b"a4", b"a5"])
+        assert values(client, "t-all-orders") == values(client, "t-all-audit") == []
+    assert values(client, "t-all-orders") == [b"a1", b"a2", b"a3", b"a4", b"a5"]
+    assert values(client, "t-all-audit") == [b'{"order":1}']
     assert sum(one.message_count for one in first.places) == 6
     second = producer.transaction()
     with pytest.raises(ZeroDivisionError), second:
         fail(second)
     with producer.transaction() as third:
-        third.publish("t-audit", b"after")
-    assert values(client, "t-audit") == [b"after", b'{"order":1}']
+        third.publish("t-all-audit", b"after")
+    assert values(client, "t-all-audit") == [b"after", b'{"order":1}']
+    assert b"never" not in values(client, "t-audit")
     assert len({first.transaction_id, second.transaction_id, third.transaction_id}) == 3
 
 

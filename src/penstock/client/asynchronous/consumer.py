@@ -428,12 +428,30 @@ class AsyncConsumer:
         await self._background.join()
         self._auto_commit()
         self._drop([one.part.place for one in self._unseen])
+        await self._give_back_unheard()
         try:
             await self._member.call_on_revoked(self.assigned)
             await self._ack_batcher.send()
         finally:
             with suppress(PenstockError):
                 await self._member.leave()
+
+    async def _give_back_unheard(self) -> None:
+        """Give back the messages of a poll that was ended while its answer was under way.
+
+        A member that leaves with them has seen none of them, and yet the oldest would have lost an attempt.
+        """
+        if not self._request_id:
+            return
+        # Of nothing more than what the server has leased for this request.
+        command = poll_command(
+            self._member.membership, self.settings, limit=0, request_id=self._request_id
+        )
+        with suppress(PenstockError):
+            found = (await self._connector.end(await self._connector.begin(Call(command)))).value
+            polled = Polled(parts_of(found.parts, self._connector.name), Delivered)
+            self._buffer.track(polled.parts, time.monotonic())
+            self.give_back(polled)
 
     async def __aenter__(self) -> Self:
         await self.start()

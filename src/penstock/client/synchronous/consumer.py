@@ -429,12 +429,30 @@ class Consumer:
         self._background.join()
         self._auto_commit()
         self._drop([one.part.place for one in self._unseen])
+        self._give_back_unheard()
         try:
             self._member.call_on_revoked(self.assigned)
             self._ack_batcher.send()
         finally:
             with suppress(PenstockError):
                 self._member.leave()
+
+    def _give_back_unheard(self) -> None:
+        """Give back the messages of a poll that was ended while its answer was under way.
+
+        A member that leaves with them has seen none of them, and yet the oldest would have lost an attempt.
+        """
+        if not self._request_id:
+            return
+        # Of nothing more than what the server has leased for this request.
+        command = poll_command(
+            self._member.membership, self.settings, limit=0, request_id=self._request_id
+        )
+        with suppress(PenstockError):
+            found = (self._connector.end(self._connector.begin(Call(command)))).value
+            polled = Polled(parts_of(found.parts, self._connector.name), Delivered)
+            self._buffer.track(polled.parts, time.monotonic())
+            self.give_back(polled)
 
     def __enter__(self) -> Self:
         self.start()
