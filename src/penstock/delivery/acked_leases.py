@@ -14,6 +14,7 @@ from .offsets import Runs, offsets_of
 
 # At least so many runs are kept, and at most twice as many. An ack that is repeated later is stale.
 _RUNS_KEPT = 1024
+_FIRST = np.zeros(1, np.int64)
 
 
 class AckedLeases:
@@ -28,9 +29,11 @@ class AckedLeases:
         """Record an ack. The oldest acks are dropped at some time."""
         if isinstance(runs, bytes):
             offsets = np.frombuffer(offsets_of(runs).to_array(), np.int64)
-            starts = np.flatnonzero(np.diff(offsets, prepend=offsets[0] - 2) != 1)
+            # `np.diff` with a number before or behind takes four times as long for a few offsets.
+            gaps = np.flatnonzero(offsets[1:] - offsets[:-1] != 1) + 1
+            starts = np.concatenate((_FIRST, gaps))
             firsts = offsets[starts].tolist()
-            counts = np.diff(starts, append=len(offsets)).tolist()
+            counts = (np.append(gaps, len(offsets)) - starts).tolist()
         else:
             firsts, counts = [runs[0]], [runs[1]]
         # Messages of a lease that are acked one by one mostly come in order.

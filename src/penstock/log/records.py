@@ -5,7 +5,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..codec import Columns, Encoded, Head, Marks, decode_columns, encode
+from ..codec import Columns, Encoded, Head, Marks, encode
+from ..codec.body import Column
+from ..codec.decode import open_body
 from ..errors import DamagedFile, UnsupportedFormat
 from ..model import Buffer
 
@@ -48,10 +50,10 @@ class RecordFormat(Generic[Record]):
             yield self.to_batch(values, marks=marks, now_ns=now_ns)
 
     def from_batch(self, batch: Buffer, head: Head, path: str) -> Iterator[Record]:
-        columns = decode_columns(batch, head)
-        versions = columns.schema_ids
-        # None in a batch that only stands for offsets which a repair could not save.
-        found = {version for version in versions if version is not None}
+        body = open_body(batch, head)
+        versions = body.number(Column.SCHEMA_IDS)
+        # 0 in a batch that only stands for offsets which a repair could not save.
+        found = {*([versions] if isinstance(versions, int) else versions.tolist())} - {0}
         if found and not self.oldest <= min(found) <= max(found) <= self.version:
             versions_read = " to ".join(map(str, sorted({self.oldest, self.version})))
             raise UnsupportedFormat(
@@ -59,6 +61,6 @@ class RecordFormat(Generic[Record]):
                 f"version {versions_read} only: go on with the one that wrote them"
             )
         try:
-            yield from map(self._decode, columns.values)  # type: ignore[arg-type]  # Never null here.
+            yield from map(self._decode, body.blob(Column.VALUES).items(body.count, b""))
         except msgspec.DecodeError as error:
             raise DamagedFile(path, f"a record cannot be read: {error}") from None
