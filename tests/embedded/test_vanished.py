@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 from penstock.errors import DamagedFile, PartitionFaulty, PenstockError
+from penstock.runtime import sync_threads
 from penstock.runtime.node_plan import NodePlan
 from penstock.testing import VirtualClock
 
@@ -61,6 +62,24 @@ def test_a_sweep_and_a_stop_go_on_with_the_others(broker, tmp_path):
     with penstock.Broker(tmp_path, logger=QUIET) as again:
         assert [bool(one.fault) for one in again.describe("t")] == [True, False]
         assert again.describe("other")[0].messages == 1
+
+
+def test_one_that_is_missed_among_files_synced_side_by_side_is_the_only_one(
+    broker, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sync_threads, "_SLOW_NS", 0)
+    for number in range(2):
+        broker.publish("t", b"y", partition=number, acks="all")
+    shutil.rmtree(tmp_path / "topics" / "default" / "t.1" / "partition-0")
+    for number in range(2):
+        broker.publish("t", b"z", partition=number)
+    with pytest.raises(PartitionFaulty):
+        broker.sync()
+    broker.sync()
+    assert [bool(one.fault) for one in broker.describe("t")] == [True, False]
+    broker.close()
+    with penstock.Broker(tmp_path, logger=QUIET) as again:
+        assert again.describe("t")[1].messages == 3
 
 
 def lose_partition_0(broker, tmp_path):

@@ -1,9 +1,9 @@
 """The journal of a machine: its records in a log of their own, with snapshots.
 
-The order rule. A journal batch carries the end of the message log at which it was decided. Syncing goes messages
-first, then state, then snapshot. A crash may still leave state without its messages, because a disk may write anything
-before a sync. So recovery drops state that was decided beyond the recovered end of the messages: otherwise a new
-message at such an offset would be finished from the start.
+The order rule. A journal batch carries the end of the message log at which it was decided. A crash may leave state
+without its messages, because a disk may write anything before a sync, and syncs both logs side by side. So recovery
+drops state that was decided beyond the recovered end of the messages: otherwise a new message at such an offset would
+be finished from the start. A snapshot comes after both.
 """
 
 from collections.abc import Callable, Iterator, Sequence

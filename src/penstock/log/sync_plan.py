@@ -29,6 +29,16 @@ class SyncPlan(msgspec.Struct, eq=False):
 
     def run(self) -> None:
         """Sync everything. FileMissing: a file was removed or renamed, so its bytes cannot be found any more."""
+        self.sync_files()
+        self.write_checkpoint()
+
+    @property
+    def has_files(self) -> bool:
+        """Whether `sync_files` has anything to do."""
+        return bool(self.segments) or self.is_directory_dirty
+
+    def sync_files(self) -> None:
+        """Sync what was appended. FileMissing, as `run`."""
         for segment, _ in self.segments:
             file = segment.opened or segment.file
             file.sync()
@@ -36,6 +46,9 @@ class SyncPlan(msgspec.Struct, eq=False):
                 raise FileMissing(segment.path)
         if self.is_directory_dirty:
             self.disk.sync_directory(self.directory)
+
+    def write_checkpoint(self) -> None:
+        """Write the checkpoint, if there is to be one. What it speaks of is durable."""
         if self.checkpoint is not None:
             # On a full disk the old one stays: a restart reads more, and nothing is lost.
             with suppress(NoSpace):

@@ -8,6 +8,7 @@ from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
 from ..broker.partition.slots import Fault
 from ..errors import DamagedFile, FileMissing, PenstockError
+from .sync_threads import SyncThreads
 
 
 class NodePlan(msgspec.Struct, eq=False):
@@ -17,14 +18,25 @@ class NodePlan(msgspec.Struct, eq=False):
     """
 
     parts: Sequence[tuple[Partition, PartitionPlan]]
+    threads: SyncThreads
     owed: Sequence[Fault] = ()
     lost: list[tuple[Partition, PartitionPlan, PenstockError]] = msgspec.field(default_factory=list)
 
     def run(self) -> None:
         """Sync every partition. One that is not where it was does not keep the others from being synced."""
+        logs = [(part, log) for part in self.parts for log in part[1].logs() if log.has_files]
+        failures = self.threads.run([log.sync_files for _, log in logs])
+        lost: dict[Partition, PenstockError] = {}
+        for ((partition, _), _), failure in zip(logs, failures, strict=True):
+            if isinstance(failure, FileMissing | DamagedFile):
+                lost.setdefault(partition, failure)
+            elif failure is not None:
+                raise failure
         for partition, plan in self.parts:
             try:
-                plan.run()
+                if partition in lost:
+                    raise lost[partition]
+                plan.finish()
             except (FileMissing, DamagedFile) as error:
                 self.lost.append((partition, plan, error))
 

@@ -36,6 +36,7 @@ from .member_polls import WaitingMemberPolls
 from .memory import keep_freed_memory
 from .node_plan import NodePlan
 from .steps import STEPS_MAX, Steps, WaitingSteps, is_complete
+from .sync_threads import SyncThreads
 from .ticker import Ticker
 from .tickets import Ticket, settled_ticket
 from .world import SteppedClock, World
@@ -66,6 +67,7 @@ class ThreadDriver:
         self._findings = FindingsLog(world, on_skipped=self.note_change)
         self.node = self._open_node()
         self._committer = Committer(config, world.clock, on_fatal=world.on_fatal)
+        self._sync_threads = SyncThreads(world.clock)
         self._point: SyncPoint[NodePlan] = SyncPoint(self, self._committer)
         self.lock = self._point.lock
         # With a standby: where replies wait for it.
@@ -433,7 +435,7 @@ class ThreadDriver:
             self._open_again()
         parts = [(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty]
         owed, self.node.owed = self.node.owed, []
-        return NodePlan(parts, owed)
+        return NodePlan(parts, self._sync_threads, owed)
 
     def synced(self, plan: NodePlan) -> None:
         """For the committer, with the lock held. PartitionFaulty, for all callers of the sync: files have vanished."""
@@ -506,3 +508,4 @@ class ThreadDriver:
                 self.polls.dismiss(Refused("it is closed"))
                 self.members.dismiss(Refused("it is closed"))
         self._committer.close()
+        self._sync_threads.close()

@@ -14,6 +14,7 @@ from ..broker.partition import Now, Partition, PartitionPlan
 from ..broker.partition.clearing import clear_delayed, clear_staged
 from ..broker.partition.removal import retain
 from ..errors import NoSpace
+from ..log import SyncPlan
 from ..model import TopicPartition
 from .schedule import MS, Schedule
 
@@ -63,6 +64,8 @@ class SimDriver:
         # Partitions with a plan on the way: nothing may trim their logs.
         self.busy: set[TopicPartition] = set()
         self.boot_ns = schedule.clock.monotonic_ns()
+        # Apart from `entropy`, so that a seed means the same whatever logs a partition has.
+        self._order = Random(self.boot_ns)  # noqa: S311 - the same in every run
 
     def now(self) -> Now:
         clock = self.schedule.clock
@@ -105,10 +108,10 @@ class SimDriver:
     def _plan(self, partition: Partition) -> None:
         plan = self._choose_plan(partition)
         self.hooks.notice("planned")
-        if plan.delayed is None:
-            self._staging_next(partition, plan)
-        else:
-            self._next(partition, 10, "sync delays of", partial(self._delayed, partition, plan))
+        logs = plan.logs()
+        # The threads of a real node sync them side by side.
+        self._order.shuffle(logs)
+        self._sync_next(partition, plan, logs)
 
     def _choose_plan(self, partition: Partition) -> PartitionPlan:
         if self.entropy.randint(1, 4) == 1:
@@ -119,32 +122,21 @@ class SimDriver:
         partition.journal.log.roll()
         return partition.plan_snapshot()
 
-    def _messages(self, partition: Partition, plan: PartitionPlan) -> None:
-        plan.messages.run()
-        self.hooks.notice("messages synced")
-        self._next(partition, 10, "sync state of", partial(self._state, partition, plan))
+    def _sync_next(self, partition: Partition, plan: PartitionPlan, logs: list[SyncPlan]) -> None:
+        log = logs.pop()
+        sync = partial(self._sync, partition, plan, log, logs)
+        self._next(partition, 10, f"sync {log.directory} of", sync)
 
-    def _delayed(self, partition: Partition, plan: PartitionPlan) -> None:
-        assert plan.delayed is not None
-        plan.delayed.run()
-        self.hooks.notice("messages synced")
-        self._staging_next(partition, plan)
-
-    def _staging_next(self, partition: Partition, plan: PartitionPlan) -> None:
-        what, call = "sync messages of", self._messages
-        if plan.staging is not None:
-            what, call = "sync stagings of", self._staging
-        self._next(partition, 10, what, partial(call, partition, plan))
-
-    def _staging(self, partition: Partition, plan: PartitionPlan) -> None:
-        assert plan.staging is not None
-        plan.staging.run()
-        self.hooks.notice("messages synced")
-        self._next(partition, 10, "sync messages of", partial(self._messages, partition, plan))
-
-    def _state(self, partition: Partition, plan: PartitionPlan) -> None:
-        plan.state.run()
-        self.hooks.notice("state synced")
+    def _sync(
+        self, partition: Partition, plan: PartitionPlan, log: SyncPlan, others: list[SyncPlan]
+    ) -> None:
+        log.sync_files()
+        self.hooks.notice("state synced" if log is plan.state else "messages synced")
+        if others:
+            self._sync_next(partition, plan, others)
+            return
+        for one in plan.logs():
+            one.write_checkpoint()
         if plan.snapshot is None:
             self._next(partition, 30, "report", partial(self._synced, partition, plan))
         else:

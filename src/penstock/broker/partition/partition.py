@@ -367,7 +367,7 @@ class Partition:
         return self.machine.groups[number]
 
     def plan_sync(self) -> PartitionPlan:
-        """Make everything durable, messages before state; now and then with a snapshot behind it."""
+        """Make everything durable; now and then with a snapshot behind it."""
         # A snapshot lists what is pending, so the more that is, the rarer they are.
         decisions_max = _DECISIONS_A_SNAPSHOT + len(self.machine.delays.pending) // 8
         if (
