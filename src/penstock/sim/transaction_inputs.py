@@ -30,6 +30,8 @@ class TransactionInputs:
     is_refused: bool = False
     # The life of the node in which the answers were sent last; -1: they have to be sent again.
     sent_in: int = -1
+    # How often they were sent: a crash may keep what one partition had of them, and take that of another.
+    times_sent: int = 0
 
     def places(self) -> set[InputPlace]:
         """What is finished with the commit."""
@@ -86,6 +88,7 @@ class InputTaker:
     ) -> None:
         """Send the answers inside of a transaction, as one event. They are answered when they are durable."""
         world = self.world
+        inputs.times_sent += 1
         try:
             driver.execute(command)
         except Unavailable as error:
@@ -123,6 +126,8 @@ class InputTaker:
         group = book.groups.get(one.place.group)
         if group is None or not group.entry(one.offset).claims:
             return  # The transaction has timed out.
+        if one.offset < driver.node.partition(one.topic, one.partition).messages.start_offset:
+            return  # Retention has finished it.
         said = LeaseAnswer(Kind.ACK, *one.place, one.lease, [one.offset])
         (outcome,) = driver.execute(Answer([said]))
         if not isinstance(outcome, Exception) and one.offset not in outcome.stale:

@@ -168,7 +168,9 @@ class TransactionProducer:
     def _consume(self, driver: SimDriver, work: OpenTransaction, inputs: TransactionInputs) -> None:
         """Send the answers, or see that they came too late: then there is nothing to commit."""
         assert self.taker is not None
-        if inputs.is_refused:
+        if inputs.is_refused and inputs.times_sent > 1:
+            self._forget(work, TransactionFate.ABORTED)  # The node may hold some of them for it.
+        elif inputs.is_refused:
             if not self.world.books.is_forgiving:
                 self.world.books.transactions.ended(work.transaction, TransactionFate.ABORTED)
             self.open = None
