@@ -27,6 +27,7 @@ from penstock.errors import (
     Unauthenticated,
     Unreachable,
 )
+from tests.stalls import despite_stalls
 
 from .proxies import HELLO_REPLY, Proxy, fake, frames_of, reply_frame, reply_to, requests_of
 
@@ -209,23 +210,26 @@ def client_call(command, wait_s):
 
 def test_a_late_reply_is_not_taken_for_that_of_another_request():
     """The first request times out; its reply comes when the second one waits."""
-    late = []
 
-    def first(request):
-        late.append(request)
-        # Something is heard, so the connection stays.
-        return reply_frame(12345, [b"?"])
+    def story(timeout_s):
+        late = []
 
-    def second(request):
-        return reply_to(late[0], ["late"]) + reply_to(request, ["right"])
+        def first(request):
+            late.append(request)
+            # Something is heard, so the connection stays.
+            return reply_frame(12345, [b"?"])
 
-    with listening(first, second) as url:
-        settings = ClientSettings(timeout_s=2, retry=RetryPolicy(retries=0))
-        with Client(url, settings=settings) as client:
+        def second(request):
+            return reply_to(late[0], ["late"]) + reply_to(request, ["right"])
+
+        settings = ClientSettings(timeout_s=timeout_s, retry=RetryPolicy(retries=0))
+        with listening(first, second) as url, Client(url, settings=settings) as client:
             client.connector.hello()
             with pytest.raises(AnswerTimeout):
                 client.topics()
             assert client.topics() == ["right"]
+
+    despite_stalls(story, (1, 10, 30))
 
 
 @contextmanager

@@ -289,7 +289,7 @@ def test_a_share_consumer_has_leases_retries_and_rejections(
 
 def test_a_member_that_vanishes_is_missed(broker: KafkaAddress, admin: AdminClient) -> None:
     make_topic(admin, "vanish", 2)
-    settings = {"group.instance.id": "static", "session.timeout.ms": 6000}
+    settings = {"group.instance.id": "static", "session.timeout.ms": 2000}
     first = consumer(broker, "vanishing", **settings)
     second = consumer(broker, "vanishing")
     for one in (first, second):
