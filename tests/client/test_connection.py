@@ -203,7 +203,7 @@ def test_cancel_ends_a_wait_from_another_thread(url):
 
 
 def client_call(command, wait_s):
-    from penstock.client.synchronous.connector import Call
+    from penstock.client.calls import Call
 
     return Call(command, wait_s=wait_s)
 

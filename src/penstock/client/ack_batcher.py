@@ -3,14 +3,18 @@
 No I/O. Safe to use from several threads: handlers answer, the consumer's background sends.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Any, NamedTuple
 
-from ..api.answers import Kind, LeaseAnswer
+from ..api.answers import Kind, LeaseAnswer, LeaseOutcome
 from ..api.arguments import type_name
-from ..errors import PenstockError, Refused
+from ..errors import PenstockError, Refused, StaleReceipt, Unreachable
 from .leased_messages import Delivered, LeasedPart, Polled, Received, shortened
+from .poll import refusals_of
+
+_LOG = logging.getLogger("penstock.client")
 
 # Half of what the server takes in one request.
 _MESSAGES_A_REQUEST = 50_000
@@ -202,6 +206,39 @@ class AnswerBuffer:
         """Keep answers that could not be sent; `take` returns them next."""
         with self._lock:
             self._unsent = answers
+
+
+class AnswerReports:
+    """Tells the program which of its answers the server did not take."""
+
+    def __init__(
+        self, buffer: AnswerBuffer, on_error: Callable[[PenstockError], Any] | None
+    ) -> None:
+        self._buffer, self.on_error = buffer, on_error or _log
+        # Whether the server may have had the answers before: then a nack or reject whose lease is over is no error.
+        self.is_repeat = False
+
+    def note_failure(self, error: PenstockError) -> None:
+        self.is_repeat |= isinstance(error, Unreachable) and error.is_sent
+
+    def report(
+        self, answers: list[LeaseAnswer], outcomes: list[LeaseOutcome | PenstockError]
+    ) -> None:
+        """The server replied to answers."""
+        for answer, outcome in zip(answers, outcomes, strict=True):
+            # An ack that the server had before is no refusal: one whose lease is over was never taken.
+            is_known = self.is_repeat and answer.kind is not Kind.ACK
+            for error in refusals_of([answer], [outcome]):
+                self._buffer.drop_stale(error)
+                # A message that was only given back needs no report.
+                is_quiet = is_known and isinstance(error, StaleReceipt)
+                if not is_quiet and answer.kind is not Kind.RELEASE:
+                    self.on_error(error)
+        self.is_repeat = False
+
+
+def _log(error: PenstockError) -> None:
+    _LOG.warning("an answer was not taken: %s", error)
 
 
 def messages_of(messages: OneOrMany) -> Iterable[Delivered]:

@@ -1,15 +1,16 @@
 """Groups as the client shows them, and the offsets that are committed for them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from ..api.arguments import partition_number
-from ..api.groups import GroupFacts, GroupLag, Move, PartitionOffset
+from ..api.arguments import partition_number, several
+from ..api.groups import GroupFacts, GroupLag, Move, PartitionOffset, ResetGroup
 from ..api.json.groups import group_out
+from ..api.units import Moment
 from ..errors import Refused
-from .commands import name_of
+from .commands import name_of, start_of
 
 
 class GroupName(msgspec.Struct, frozen=True):
@@ -76,6 +77,28 @@ def floors_of(found: GroupLag) -> dict[str, dict[int, int]]:
     for one in found.partitions:
         floors.setdefault(one.topic, {})[one.partition] = one.floor
     return floors
+
+
+def reset_of(
+    group: str,
+    to: Moment,
+    topic: str | None,
+    partitions: Iterable[int] | None,
+    *,
+    is_forced: bool,
+) -> ResetGroup:
+    """Refused if a part of it is wrong."""
+    numbers = None
+    if partitions is not None:
+        numbers = tuple(map(partition_number, several("partitions", partitions)))
+    only = None if topic is None else name_of("topic", topic)
+    return ResetGroup(
+        name_of("group", group),
+        topic=only,
+        to=start_of(to),
+        partitions=numbers,
+        is_forced=is_forced,
+    )
 
 
 def moves_of(found: dict[str, list[Move]]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..api.arguments import partition_number
-from ..api.groups import Mode, PartitionOffset, ResetGroup
+from ..api.groups import Mode, PartitionOffset, PlanReset, ResetGroup
 from ..api.members import (
     Assignor,
     CommitAsMember,
@@ -113,6 +113,19 @@ def reset_commands(membership: Membership, to: Moment, places: Sequence[str]) ->
         )
         for topic, numbers in partitions.items()
     ]
+
+
+def plan_of(reset: ResetGroup) -> PlanReset:
+    """Asks what a reset would do."""
+    return PlanReset(reset.group, topic=reset.topic, to=reset.to, partitions=reset.partitions)
+
+
+class MembershipChange(NamedTuple):
+    """The partitions that the consumer shall release, those that it lost, and whether it has just joined again."""
+
+    to_release: list[str]
+    lost: list[str]
+    is_rejoin: bool = False
 
 
 def poll(

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ..api.arguments import partition_number, several, text, whole_number
 from ..api.commits import StagingRef
 from ..api.contents import LIMITS, bytes_of
@@ -101,6 +103,23 @@ def delayed_or_none(one: Outgoing, now_ns: int) -> Delayed | None:
         return None
     delay_key = bytes_of(one.delay_key, "delay key", LIMITS.key_bytes_max)
     return Delayed(message_of(one, now_ns, due), due, delay_key)
+
+
+def staged_apart(
+    sent: Iterable[Outgoing], now_ns: int
+) -> tuple[list[tuple[int | None, Message]], list[tuple[int | None, Delayed]]]:
+    """Messages, and those that come later, each with the partition that is said."""
+    messages: list[tuple[int | None, Message]] = []
+    later: list[tuple[int | None, Delayed]] = []
+    for one in sent:
+        place = None if one.partition is None else partition_number(one.partition)
+        delayed = delayed_or_none(one, now_ns)
+        if delayed is None:
+            message = message_of(one, now_ns, None)
+            messages.append((place, replace(message, timestamp=now_ns)))
+        else:
+            later.append((place, delayed))
+    return messages, later
 
 
 def staged_runs(

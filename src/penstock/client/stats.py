@@ -8,7 +8,7 @@ import msgspec
 
 from ..api.frames import HelloReply
 from ..api.groups import TopicLanes
-from ..api.health import DeliveryFigures
+from ..api.health import DeliveryFigures, Health, status_of
 from ..api.json.lanes import lanes_out, totals_of
 from ..api.topics import TopicDescription
 
@@ -43,12 +43,12 @@ class Lanes(msgspec.Struct, frozen=True):
     totals: dict[str, dict[str, int]]
 
 
-def uptime_s(server: HelloReply) -> float:
+def _uptime_s(server: HelloReply) -> float:
     """How long the broker has run, by the clocks of both machines."""
     return round(max(0, time.time_ns() - server.started_at_ns) / _S_NS, 3)
 
 
-def stats_of(node_id: str, uptime_s: float, topics: Sequence[TopicDescription]) -> Stats:
+def stats_of(server: HelloReply, topics: Sequence[TopicDescription]) -> Stats:
     shown = {
         one.name: {
             "partitions": len(one.partitions),
@@ -58,7 +58,20 @@ def stats_of(node_id: str, uptime_s: float, topics: Sequence[TopicDescription]) 
         for one in topics
     }
     total = sum(one["size_bytes"] for one in shown.values())
-    return Stats(node_id, uptime_s, len(shown), total, shown)
+    return Stats(server.broker_id, _uptime_s(server), len(shown), total, shown)
+
+
+def health_of(found: Health, server: HelloReply) -> dict[str, Any]:
+    """As `/health` of HTTP says it."""
+    checks = found.checks()
+    return {
+        "status": status_of(checks),
+        "uptime": _uptime_s(server),
+        "broker": {"node_id": server.broker_id, "version": server.server},
+        "checks": {
+            name: {"status": one.status, "message": one.message} for name, one in checks.items()
+        },
+    }
 
 
 def reliability_of(found: dict[str, DeliveryFigures]) -> Reliability:

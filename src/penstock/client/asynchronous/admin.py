@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ...api.arguments import instance, partition_number, several, text, utf8, whole_number
+from ...api.arguments import instance, partition_number, text, utf8, whole_number
 from ...api.command import Command
 from ...api.contents import Content, HeadersIn
 from ...api.dead_letters import (
@@ -32,10 +32,8 @@ from ...api.groups import (
     DescribeLanes,
     ListGroups,
     ListInFlight,
-    PlanReset,
-    ResetGroup,
 )
-from ...api.health import SeeHealth, SeeReliability, status_of
+from ...api.health import SeeHealth, SeeReliability
 from ...api.journeys import (
     DescribeJourney,
     DescribeJourneys,
@@ -61,7 +59,7 @@ from ...api.topics import (
 )
 from ...api.units import Duration, Moment
 from ...errors import AlreadyExists, NotFound, Refused, TraceNotFound
-from ..commands import name_of, start_of
+from ..commands import name_of
 from ..dead_letters import (
     DeadLetter,
     Redrive,
@@ -82,8 +80,10 @@ from ..groups import (
     group_of,
     lag_of,
     moves_of,
+    reset_of,
 )
-from ..stats import Lanes, Reliability, Stats, lanes_of, reliability_of, stats_of, uptime_s
+from ..membership import plan_of
+from ..stats import Lanes, Reliability, Stats, health_of, lanes_of, reliability_of, stats_of
 from ..topics import Compaction, Topic, TopicCreated, TopicGrown, topic_of
 from .connector import AsyncConnector
 from .io import sleep
@@ -215,16 +215,8 @@ class AsyncAdmin:
 
         On all of its topics, on one, or on some `partitions` of one. GroupBusy while messages are held, unless forced.
         """
-        name, start = name_of("group", group), start_of(to)
-        only = None if topic is None else name_of("topic", topic)
-        numbers = None
-        if partitions is not None:
-            numbers = tuple(map(partition_number, several("partitions", partitions)))
-        if dry_run:
-            plan = PlanReset(name, topic=only, to=start, partitions=numbers)
-            return moves_of(await self.execute(plan))
-        command = ResetGroup(name, topic=only, to=start, partitions=numbers, is_forced=bool(force))
-        return moves_of(await self.execute(command))
+        reset = reset_of(group, to, topic, partitions, is_forced=bool(force))
+        return moves_of(await self.execute(plan_of(reset) if dry_run else reset))
 
     async def in_flight(self, group: str) -> list[dict[str, Any]]:
         """The messages that members of a group hold: place, consumer, attempts, deadline."""
@@ -418,8 +410,7 @@ class AsyncAdmin:
     async def stats(self) -> Stats:
         """Sizes of everything."""
         topics = await self.execute(DescribeTopics(await self.topics()))
-        server = await self.server()
-        return stats_of(server.broker_id, uptime_s(server), topics)
+        return stats_of(await self.server(), topics)
 
     async def reliability(self) -> Reliability:
         """How many messages are leased, wait for a retry, or were given up; in all and by group."""
@@ -432,13 +423,4 @@ class AsyncAdmin:
 
     async def health(self) -> dict[str, Any]:
         """`status` is `pass`, or `warn` if one of the `checks` is."""
-        checks = (await self.execute(SeeHealth())).checks()
-        server = await self.server()
-        return {
-            "status": status_of(checks),
-            "uptime": uptime_s(server),
-            "broker": {"node_id": server.broker_id, "version": server.server},
-            "checks": {
-                name: {"status": one.status, "message": one.message} for name, one in checks.items()
-            },
-        }
+        return health_of(await self.execute(SeeHealth()), await self.server())

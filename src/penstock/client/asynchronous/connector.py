@@ -8,37 +8,17 @@ from ...api.command import Command
 from ...api.fetch import Fetch
 from ...api.frames import COMMAND, HelloReply
 from ...api.publish import Acks
-from ...api.wire import Reply, decode_reply, encode_command
-from ...errors import (
-    BadAnswer,
-    BadRequest,
-    NotLeader,
-    PenstockError,
-    Refused,
-    TooLarge,
-    Unreachable,
-)
-from ...model import Buffer
+from ...api.wire import Reply, decode_reply
+from ...errors import BadAnswer, BadRequest, NotLeader, PenstockError, Unreachable
 from ..address import Address, checked_key
-from ..commands import acks_of, is_error_reply, is_repeatable
+from ..calls import WAIT_S_MAX, Call
+from ..commands import is_error_reply, is_repeatable
 from ..retry import Breaker, RetryPolicy, chance
 from ..settings import ClientSettings
 from .connection import Connection, Pending
 from .io import Lock, sleep
 
 R = TypeVar("R")
-# What a frame has beside the body that is checked against the server's limit.
-_HEADER_BYTES = 10
-_WAIT_MS_MAX = (1 << 32) - 1
-
-
-class Call(NamedTuple):
-    """A command, what its publish waits for, and how long the server may wait for messages."""
-
-    command: Command[Any]
-    # None: as the server says in hello.
-    acks: Acks | None = Acks.LEADER
-    wait_s: float = 0.0
 
 
 class Sent(NamedTuple):
@@ -46,14 +26,6 @@ class Sent(NamedTuple):
 
     call: Call
     pending: Pending
-
-
-def _encoded(call: Call, acks: Acks) -> list[Buffer]:
-    """The body of a request. Refused if a field cannot be sent."""
-    try:
-        return encode_command(call.command, acks, min(round(call.wait_s * 1000), _WAIT_MS_MAX))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise Refused(f"this cannot be sent: {error}"[:300]) from None
 
 
 class AsyncConnector:
@@ -114,12 +86,7 @@ class AsyncConnector:
         self._admit()
         try:
             connection = await self._connection(isinstance(call.command, Fetch))
-            server, acks = connection.server, call.acks
-            body = _encoded(call, acks_of(server.defaults.ack_mode) if acks is None else acks)
-            size, limit = sum(map(len, body)), server.limits.frame_bytes_max
-            if size + _HEADER_BYTES > limit:
-                raise TooLarge("a request in bytes", found=size, limit=limit)
-            return Sent(call, await connection.post(COMMAND, body))
+            return Sent(call, await connection.post(COMMAND, call.encoded(connection.server)))
         except Unreachable:
             self.breaker.failed(now_s := time.monotonic(), now_s)
             raise
@@ -174,7 +141,7 @@ class AsyncConnector:
 
     async def end(self, sent: Sent, *, is_early: bool = False) -> Reply[Any]:
         """The reply to a command that `begin` sent. Its time began then, or begins now if it `is_early`."""
-        timeout_s = self.settings.timeout_s + min(sent.call.wait_s, _WAIT_MS_MAX / 1000)
+        timeout_s = self.settings.timeout_s + min(sent.call.wait_s, WAIT_S_MAX)
         if not is_early:
             timeout_s -= time.monotonic() - sent.pending.sent_at_s
         try:

@@ -2,23 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from ...errors import PenstockError, StaleGeneration, Unavailable, UnknownMember
 from .. import membership as calls
+from ..calls import Call
 from ..consumer_options import ConsumerSettings, OnPartitions
 from ..leased_messages import Delivered, Polled
-from ..membership import Membership
-from .connector import AsyncConnector, Call
+from ..membership import Membership, MembershipChange
+from .connector import AsyncConnector
 from .io import call_back
-
-
-class MembershipChange(NamedTuple):
-    """The partitions that the consumer shall release, those that it lost, and whether it has just joined again."""
-
-    to_release: list[str]
-    lost: list[str]
-    is_rejoin: bool = False
 
 
 class AsyncMember:

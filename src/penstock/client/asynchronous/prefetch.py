@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from ...api.units import duration_s
 from ...errors import PenstockError, Unavailable
+from ..calls import Call
 from ..fetch import Fetched, FetchRequest, fetch_command, fetched_of
-from .connector import AsyncConnector, Call, Sent
+from .connector import AsyncConnector, Sent
 
 NextRequest = Callable[[int], FetchRequest | None]
 """The request that follows a reply which ends at an offset; None: no more."""

@@ -12,12 +12,13 @@ from ...api.contents import HeadersIn
 from ...api.topics import DescribeTopic
 from ...api.units import Duration, duration_s
 from ...errors import PenstockError, Refused
+from ..calls import Call
 from ..commands import acks_of
 from ..partition_queue import PartitionQueue, Request
 from ..producer import BatchQueues, ProducerOptions, ProducerSettings
 from ..producer_batch import Batch, checked_message, extra_of
 from ..publish import Published, batch_stored_of
-from .connector import AsyncConnector, Call
+from .connector import AsyncConnector
 from .io import Background, Event, Lock, acquire_within
 
 _SPACE_CHECK_S = 1.0

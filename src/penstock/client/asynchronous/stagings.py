@@ -6,10 +6,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from msgspec.structs import replace
-
 from ...api.answers import LeaseAnswer
-from ...api.arguments import partition_number, text
+from ...api.arguments import text
 from ...api.command import Command
 from ...api.commits import (
     DropStagings,
@@ -23,9 +21,9 @@ from ...api.topics import DescribeTopic
 from ...codec import Columns, encode
 from ...codec.columns import columns_of
 from ...errors import PenstockError, Refused
-from ...model import Message
+from ..calls import Call
 from ..commands import name_of
-from ..publish import Outgoing, message_of
+from ..publish import Outgoing
 from ..retry import may_repeat
 from ..stagings import (
     IN_FLIGHT_MAX,
@@ -33,9 +31,9 @@ from ..stagings import (
     StagingHandle,
     by_partition,
     delayed_by_partition,
-    delayed_or_none,
+    staged_apart,
 )
-from .connector import AsyncConnector, Call, Sent
+from .connector import AsyncConnector, Sent
 from .staged_work import AsyncStagedWork
 
 
@@ -88,17 +86,8 @@ class AsyncStaging(AsyncStagedWork):
         return self
 
     async def _stage(self, topic: str, sent: list[Outgoing]) -> None:
-        now_ns, name = time.time_ns(), name_of("topic", topic)
-        messages: list[tuple[int | None, Message]] = []
-        delayed: list[tuple[int | None, Delayed]] = []
-        for one in sent:
-            place = None if one.partition is None else partition_number(one.partition)
-            later = delayed_or_none(one, now_ns)
-            if later is not None:
-                delayed.append((place, later))
-                continue
-            message = message_of(one, now_ns, None)
-            messages.append((place, replace(message, timestamp=now_ns)))
+        name = name_of("topic", topic)
+        messages, delayed = staged_apart(sent, time.time_ns())
         count = await self.partition_count(name)
         for partition, some in delayed_by_partition(delayed, count, self._turn).items():
             await self._stage_delayed(name, partition, some)
@@ -109,12 +98,10 @@ class AsyncStaging(AsyncStagedWork):
 
     async def _stage_delayed(self, topic: str, partition: int, delayed: list[Delayed]) -> None:
         self._require_open()
-        where, count = (topic, partition), len(delayed)
+        where = topic, partition
         sequence = self._next.get(where, 0)
         command = StageNamed(self._staging, topic, [], partition, sequence, delayed)
-        await self._settle(IN_FLIGHT_MAX - 1)
-        self._next[where] = sequence + count
-        await self._send(command, count)
+        await self._send(command, where, len(delayed))
 
     async def _stage_answers(self, answers: list[LeaseAnswer]) -> None:
         await self._connector.execute(StageNamedAnswers(self._staging, answers), may_repeat=True)
@@ -143,11 +130,11 @@ class AsyncStaging(AsyncStagedWork):
         where = topic, partition
         sequence = self._next.get(where, 0)
         command = StageNamedBatch(self._staging, topic, partition, sequence, batch)
-        await self._settle(IN_FLIGHT_MAX - 1)
-        self._next[where] = sequence + count
-        await self._send(command, count)
+        await self._send(command, where, count)
 
-    async def _send(self, command: Command[Any], count: int) -> None:
+    async def _send(self, command: Command[Any], where: tuple[str, int], count: int) -> None:
+        await self._settle(IN_FLIGHT_MAX - 1)
+        self._next[where] = self._next.get(where, 0) + count
         sent = None
         # One whose answer was lost is sent again in its turn: the broker refuses those behind it before that.
         if all(one.sent is not None for one in self._in_flight):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ...api.arguments import instance, partition_number, several, text, utf8, whole_number
+from ...api.arguments import instance, partition_number, text, utf8, whole_number
 from ...api.command import Command
 from ...api.contents import Content, HeadersIn
 from ...api.dead_letters import (
@@ -33,10 +33,8 @@ from ...api.groups import (
     DescribeLanes,
     ListGroups,
     ListInFlight,
-    PlanReset,
-    ResetGroup,
 )
-from ...api.health import SeeHealth, SeeReliability, status_of
+from ...api.health import SeeHealth, SeeReliability
 from ...api.journeys import (
     DescribeJourney,
     DescribeJourneys,
@@ -62,7 +60,7 @@ from ...api.topics import (
 )
 from ...api.units import Duration, Moment
 from ...errors import AlreadyExists, NotFound, Refused, TraceNotFound
-from ..commands import name_of, start_of
+from ..commands import name_of
 from ..dead_letters import (
     DeadLetter,
     Redrive,
@@ -83,8 +81,10 @@ from ..groups import (
     group_of,
     lag_of,
     moves_of,
+    reset_of,
 )
-from ..stats import Lanes, Reliability, Stats, lanes_of, reliability_of, stats_of, uptime_s
+from ..membership import plan_of
+from ..stats import Lanes, Reliability, Stats, health_of, lanes_of, reliability_of, stats_of
 from ..topics import Compaction, Topic, TopicCreated, TopicGrown, topic_of
 from .connector import Connector
 from .io import sleep
@@ -216,16 +216,8 @@ class Admin:
 
         On all of its topics, on one, or on some `partitions` of one. GroupBusy while messages are held, unless forced.
         """
-        name, start = name_of("group", group), start_of(to)
-        only = None if topic is None else name_of("topic", topic)
-        numbers = None
-        if partitions is not None:
-            numbers = tuple(map(partition_number, several("partitions", partitions)))
-        if dry_run:
-            plan = PlanReset(name, topic=only, to=start, partitions=numbers)
-            return moves_of(self.execute(plan))
-        command = ResetGroup(name, topic=only, to=start, partitions=numbers, is_forced=bool(force))
-        return moves_of(self.execute(command))
+        reset = reset_of(group, to, topic, partitions, is_forced=bool(force))
+        return moves_of(self.execute(plan_of(reset) if dry_run else reset))
 
     def in_flight(self, group: str) -> list[dict[str, Any]]:
         """The messages that members of a group hold: place, consumer, attempts, deadline."""
@@ -417,8 +409,7 @@ class Admin:
     def stats(self) -> Stats:
         """Sizes of everything."""
         topics = self.execute(DescribeTopics(self.topics()))
-        server = self.server()
-        return stats_of(server.broker_id, uptime_s(server), topics)
+        return stats_of(self.server(), topics)
 
     def reliability(self) -> Reliability:
         """How many messages are leased, wait for a retry, or were given up; in all and by group."""
@@ -431,13 +422,4 @@ class Admin:
 
     def health(self) -> dict[str, Any]:
         """`status` is `pass`, or `warn` if one of the `checks` is."""
-        checks = (self.execute(SeeHealth())).checks()
-        server = self.server()
-        return {
-            "status": status_of(checks),
-            "uptime": uptime_s(server),
-            "broker": {"node_id": server.broker_id, "version": server.server},
-            "checks": {
-                name: {"status": one.status, "message": one.message} for name, one in checks.items()
-            },
-        }
+        return health_of(self.execute(SeeHealth()), self.server())

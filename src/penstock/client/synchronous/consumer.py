@@ -10,7 +10,6 @@ from typing import Self
 
 from ...api.answers import Kind
 from ...api.arguments import several, text, whole_number
-from ...api.groups import PlanReset
 from ...api.topics import DescribeTopic
 from ...api.transaction_answers import StageOffsets
 from ...api.transactions import ProducerSession
@@ -25,16 +24,17 @@ from ...errors import (
 )
 from ...model import check_name
 from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
+from ..calls import Call
 from ..consumer_options import ConsumerSettings, topics_of
 from ..leased_messages import Delivered, Polled, parts_of
-from ..membership import Membership, reset_commands
+from ..membership import Membership, plan_of, reset_commands
 from ..membership import commit as commit_command
 from ..membership import poll as poll_command
 from ..retry import chance
 from ..transaction_answers import WithheldMessages, staged_offsets
 from .ack_batcher import AckBatcher
 from .connection import Pending
-from .connector import Call, Connector
+from .connector import Connector
 from .io import Background, Event, check_callback
 from .member import Member
 from .worker_pool import stopping_on_signals
@@ -306,8 +306,7 @@ class Consumer:
         self.rebalance()
         resets = reset_commands(self._member.membership, to, self._places_to_seek(places))
         for one in resets:
-            plan = PlanReset(one.group, topic=one.topic, to=one.to, partitions=one.partitions)
-            self._connector.execute(plan)
+            self._connector.execute(plan_of(one))
         moved = (
             [*self._buffer.held_partitions(), *self._member.assigned] if places is None else places
         )

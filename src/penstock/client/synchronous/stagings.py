@@ -7,10 +7,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from msgspec.structs import replace
-
 from ...api.answers import LeaseAnswer
-from ...api.arguments import partition_number, text
+from ...api.arguments import text
 from ...api.command import Command
 from ...api.commits import (
     DropStagings,
@@ -24,9 +22,9 @@ from ...api.topics import DescribeTopic
 from ...codec import Columns, encode
 from ...codec.columns import columns_of
 from ...errors import PenstockError, Refused
-from ...model import Message
+from ..calls import Call
 from ..commands import name_of
-from ..publish import Outgoing, message_of
+from ..publish import Outgoing
 from ..retry import may_repeat
 from ..stagings import (
     IN_FLIGHT_MAX,
@@ -34,9 +32,9 @@ from ..stagings import (
     StagingHandle,
     by_partition,
     delayed_by_partition,
-    delayed_or_none,
+    staged_apart,
 )
-from .connector import Call, Connector, Sent
+from .connector import Connector, Sent
 from .staged_work import StagedWork
 
 
@@ -89,17 +87,8 @@ class Staging(StagedWork):
         return self
 
     def _stage(self, topic: str, sent: list[Outgoing]) -> None:
-        now_ns, name = time.time_ns(), name_of("topic", topic)
-        messages: list[tuple[int | None, Message]] = []
-        delayed: list[tuple[int | None, Delayed]] = []
-        for one in sent:
-            place = None if one.partition is None else partition_number(one.partition)
-            later = delayed_or_none(one, now_ns)
-            if later is not None:
-                delayed.append((place, later))
-                continue
-            message = message_of(one, now_ns, None)
-            messages.append((place, replace(message, timestamp=now_ns)))
+        name = name_of("topic", topic)
+        messages, delayed = staged_apart(sent, time.time_ns())
         count = self.partition_count(name)
         for partition, some in delayed_by_partition(delayed, count, self._turn).items():
             self._stage_delayed(name, partition, some)
@@ -110,12 +99,10 @@ class Staging(StagedWork):
 
     def _stage_delayed(self, topic: str, partition: int, delayed: list[Delayed]) -> None:
         self._require_open()
-        where, count = (topic, partition), len(delayed)
+        where = topic, partition
         sequence = self._next.get(where, 0)
         command = StageNamed(self._staging, topic, [], partition, sequence, delayed)
-        self._settle(IN_FLIGHT_MAX - 1)
-        self._next[where] = sequence + count
-        self._send(command, count)
+        self._send(command, where, len(delayed))
 
     def _stage_answers(self, answers: list[LeaseAnswer]) -> None:
         self._connector.execute(StageNamedAnswers(self._staging, answers), may_repeat=True)
@@ -144,11 +131,11 @@ class Staging(StagedWork):
         where = topic, partition
         sequence = self._next.get(where, 0)
         command = StageNamedBatch(self._staging, topic, partition, sequence, batch)
-        self._settle(IN_FLIGHT_MAX - 1)
-        self._next[where] = sequence + count
-        self._send(command, count)
+        self._send(command, where, count)
 
-    def _send(self, command: Command[Any], count: int) -> None:
+    def _send(self, command: Command[Any], where: tuple[str, int], count: int) -> None:
+        self._settle(IN_FLIGHT_MAX - 1)
+        self._next[where] = self._next.get(where, 0) + count
         sent = None
         # One whose answer was lost is sent again in its turn: the broker refuses those behind it before that.
         if all(one.sent is not None for one in self._in_flight):

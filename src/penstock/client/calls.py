@@ -1,0 +1,37 @@
+"""A command on its way to a server. No I/O."""
+
+from typing import Any, NamedTuple
+
+from ..api.command import Command
+from ..api.frames import HelloReply
+from ..api.publish import Acks
+from ..api.wire import encode_command
+from ..errors import Refused, TooLarge
+from ..model import Buffer
+from .commands import acks_of
+
+# What a frame has beside the body that is checked against the server's limit.
+_HEADER_BYTES = 10
+_WAIT_MS_MAX = (1 << 32) - 1
+WAIT_S_MAX = _WAIT_MS_MAX / 1000
+
+
+class Call(NamedTuple):
+    """A command, what its publish waits for, and how long the server may wait for messages."""
+
+    command: Command[Any]
+    # None: as the server says in hello.
+    acks: Acks | None = Acks.LEADER
+    wait_s: float = 0.0
+
+    def encoded(self, server: HelloReply) -> list[Buffer]:
+        """The body of a request. Refused if a field cannot be sent, TooLarge if the server does not take it."""
+        acks = acks_of(server.defaults.ack_mode) if self.acks is None else self.acks
+        try:
+            body = encode_command(self.command, acks, min(round(self.wait_s * 1000), _WAIT_MS_MAX))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise Refused(f"this cannot be sent: {error}"[:300]) from None
+        size, limit = sum(map(len, body)), server.limits.frame_bytes_max
+        if size + _HEADER_BYTES > limit:
+            raise TooLarge("a request in bytes", found=size, limit=limit)
+        return body
