@@ -1,5 +1,6 @@
 """Writers of named commits: they stage in several attempts, commit some of them, die, repeat, and come late."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from ..api.commits import (
 from ..api.transactions import Placed
 from ..errors import CommitInProgress, NotFound, SequenceCommitted, StagingMismatch, Unavailable
 from ..model import Message
+from ..transactions.names import STAGING_LIFE_NS
 from .client import WorldView
 from .driver import PendingReply, SimDriver
 from .transaction_book import SimTransaction, TransactionFate
@@ -33,8 +35,9 @@ class CommitAttempt:
     batches_wanted: int
     staging: str = ""
     batches: list[StagedBatch] = field(default_factory=list)
-    # The life of the node in which it was opened last.
+    # The life of the node in which it was opened last, and when by its wall clock.
     opened_in: int = -1
+    opened_ns: int = 0
     # What it has consumed; other attempts may have the same messages.
     inputs: TransactionInputs | None = None
 
@@ -54,6 +57,7 @@ class SimCommit:
     """A commit that was sent, as one transaction with all that it publishes."""
 
     sequence: int
+    attempts: list[CommitAttempt]
     stagings: list[StagingRef]
     transaction: SimTransaction
     places: tuple[Placed, ...] = ()
@@ -182,8 +186,7 @@ class CommitWriter:
         try:
             self.taker.stage(driver, command, inputs, driver.node.commits.home(self.name))
         except NotFound as error:
-            self._require(False, f"a staging is gone: {error}")
-            self._begin_again()
+            self._lost(driver, [attempt], f"a staging is gone: {error}")
 
     def _open(self, driver: SimDriver, attempt: CommitAttempt) -> None:
         try:
@@ -199,6 +202,7 @@ class CommitWriter:
             self.commit = self._new_commit([])
             return
         attempt.opened_in = life = self.world.life
+        attempt.opened_ns = driver.now().wall_ns
         self.world.books.follow(driver.node, self.world.event)
 
         def replied() -> None:
@@ -242,8 +246,7 @@ class CommitWriter:
             self.world.note(f"refused: {error.code}")
             return
         except NotFound as error:
-            self._require(False, f"a staging is gone: {error}")
-            self._begin_again()
+            self._lost(driver, [attempt], f"a staging is gone: {error}")
             return
         home = driver.node.commits.home(self.name)
         hold_staged(
@@ -275,7 +278,7 @@ class CommitWriter:
             attempt.transaction.messages = {}
             books.consume(transaction, attempt.transaction.inputs)
             attempt.transaction.inputs = set()
-        return SimCommit(self.sequence, [one.ref for one in chosen], transaction)
+        return SimCommit(self.sequence, chosen, [one.ref for one in chosen], transaction)
 
     def _commit(self, driver: SimDriver, commit: SimCommit) -> None:
         try:
@@ -284,8 +287,8 @@ class CommitWriter:
             self.world.note(f"refused: {error.code}")
             return
         except (NotFound, StagingMismatch) as error:
-            self._require(False, f"a commit of what was answered is refused: {error}")
-            self._begin_again()
+            story = f"a commit of what was answered is refused: {error}"
+            self._lost(driver, commit.attempts, story)
             return
         self.world.books.follow(driver.node, self.world.event)
         self.world.notice("intent")
@@ -347,6 +350,16 @@ class CommitWriter:
         if self.commit is not None:
             self.doubtful.append(self.commit)
             self.commit = None
+
+    def _lost(self, driver: SimDriver, attempts: Sequence[CommitAttempt], story: str) -> None:
+        """Violation: stagings of these are gone before their time."""
+        now_ns = driver.now().wall_ns
+        if any(now_ns - one.opened_ns >= STAGING_LIFE_NS for one in attempts):
+            # The wall clock has stepped: only a restart goes by it.
+            self._die()
+            return
+        self._require(False, story)
+        self._begin_again()
 
     def _begin_again(self) -> None:
         """After a disk that lied: nothing is known of what was staged."""
