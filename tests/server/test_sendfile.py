@@ -308,5 +308,5 @@ async def test_who_cannot_be_sent_a_file_gets_what_was_checked(
         connection, _ = connected(broker)
         connection.is_tls = is_tls
         head = RequestHead(1000)
-        head.headers = [(name.encode(), value.encode()) for name, value in headers.items()]
+        head.headers = {name.encode(): value.encode() for name, value in headers.items()}
         assert is_checked_here(Request(head, connection)) == is_checked

@@ -24,7 +24,7 @@ WIDTHS: dict[int, np.dtype[np.unsignedinteger]] = {
     5: np.dtype("<u8"),
 }
 CONSTANT_NUMBER = struct.Struct("<Q")
-# Python adds up so few numbers in a third of the time that numpy needs to begin.
+# Up to so many numbers Python adds up faster than numpy begins to.
 _FEW = 32
 I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
 

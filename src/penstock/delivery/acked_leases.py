@@ -29,7 +29,7 @@ class AckedLeases:
         """Record an ack. The oldest acks are dropped at some time."""
         if isinstance(runs, bytes):
             offsets = np.frombuffer(offsets_of(runs).to_array(), np.int64)
-            # `np.diff` with a number before or behind takes four times as long for a few offsets.
+            # Faster for a few offsets than `np.diff` with a number before or behind.
             gaps = np.flatnonzero(offsets[1:] - offsets[:-1] != 1) + 1
             starts = np.concatenate((_FIRST, gaps))
             firsts = offsets[starts].tolist()
