@@ -11,6 +11,7 @@ from penstock.api.dead_letters import BrowseDeadLetters
 from penstock.api.groups import ResetGroup
 from penstock.api.receipts import read_receipt
 from penstock.api.start import EARLIEST
+from penstock.api.topics import TrimPartition
 from penstock.api.transaction_answers import StageAnswers, StagedOffset, StageOffsets
 from penstock.api.transactions import EndTransaction, Stage
 from penstock.codec import decode_messages
@@ -127,6 +128,18 @@ def test_after_an_abort_the_message_is_with_its_lease_again(world, restarted) ->
     assert values(world.poll(member="other")) == []
     (answered,) = world.ack(first)
     assert isinstance(answered, Answered)
+
+
+def test_one_whose_answers_were_about_messages_that_are_gone_goes_on_after_a_restart(world) -> None:
+    consumer = Consumer(world)
+    consumer.ack(*world.poll(3))
+    world.sync()
+    world.execute(TrimPartition(TOPIC, 0))
+    world.restart()
+    world.execute(Stage(consumer.id, consumer.epoch, TOPIC, [Message(b"d")], 0))
+    end = consumer.end()
+    assert [(*one,) for one in end.places] == [(TOPIC, 0, 3, 1)]
+    assert values(world.poll()) == [b"d"]
 
 
 def test_after_an_abort_a_lease_expires_in_its_own_time_and_the_attempt_counts(world) -> None:

@@ -332,8 +332,10 @@ class Transactions:
         identity: Participant = (*partition.identity,)
         is_open = is_last and producer.is_open
         is_next = producer.number + 1 == key.number and not producer.is_open
-        if not (staged.stagings or staged.groups) or not (is_open or is_next):
+        if not (is_open or is_next):
             drop(partition, key, now)
+        elif not (staged.stagings or staged.groups):
+            return  # It holds nothing here, but it may yet: its end is not recorded.
         elif not is_open or identity not in producer.participants:
             grown = TransactionGrown(0, *key, producer.epoch, (identity,), now.wall_ns)
             home.record((grown,), now)

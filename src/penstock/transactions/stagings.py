@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pyroaring import BitMap64
 
 from ..codec import Head
+from ..errors import TransactionEnded
 from .commit_records import NamedStagingsEnded
 from .records import StagedTransaction, StagingRecord, StagingsCovered, StagingsEnded
 
@@ -125,6 +126,11 @@ class Stagings:
         last = self.ended.get(key.producer_id)
         is_known = last is not None and last.number >= key.number
         return is_known or key.producer_id in self._named_over
+
+    def require_open(self, head: Head) -> None:
+        """TransactionEnded: what is staged now would never be published."""
+        if self.is_over(TransactionKey(head.producer_id, head.transaction_id)):
+            raise TransactionEnded(head.producer_id, "over", "this partition has recorded its end")
 
     def staged(self, head: Head) -> None:
         """Take note of a batch of the staging log."""

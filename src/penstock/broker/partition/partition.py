@@ -260,10 +260,12 @@ class Partition:
     def stage(self, encoded: Encoded, now: Now) -> Head | None:
         """Append a batch of a transaction to the staging log; None: it repeats one that its producer staged before.
 
-        OutOfSequence: it is neither a producer's next staging nor one of its last. NoSpace: nothing happened.
+        OutOfSequence: it is neither a producer's next staging nor one of its last. TransactionEnded: its transaction is
+        over here. NoSpace: nothing happened.
         """
         if self.machine.staging_producers.repeat_of(encoded.head) is not None:
             return None
+        self.machine.stagings.require_open(encoded.head)
         if not self.machine.has_staging_log:
             self.staging.make()
             self.record((StagingLogMade(0),), now)
