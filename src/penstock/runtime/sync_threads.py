@@ -12,8 +12,8 @@ from ..errors import PenstockError
 from ..ports import Clock
 
 Sync = Callable[[], None]
-# Handing a sync to a thread and hearing of its end takes about 100 us.
-_SLOW_NS = 300_000
+# Handing a sync to a thread and hearing of its end takes about 100 us, and takes the processor from who publishes.
+_SLOW_NS = 1_000_000
 # A file system has all that wait for it in the same commit of its journal, so that more gain little.
 _THREADS_MAX = 15
 
