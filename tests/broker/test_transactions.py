@@ -21,6 +21,7 @@ from penstock.api.transactions import (
     StageRecords,
     TransactionEnd,
 )
+from penstock.broker.partition.staging import drop
 from penstock.codec import Marks, decode_messages, encode_messages
 from penstock.errors import (
     MalformedBatch,
@@ -33,6 +34,7 @@ from penstock.errors import (
     TransactionInProgress,
 )
 from penstock.model import Message, TopicPartition
+from penstock.transactions.stagings import TransactionKey
 
 from .world import TOPIC, World, values
 
@@ -350,6 +352,17 @@ def test_what_is_wrong_is_refused_and_changes_nothing(world) -> None:
     assert world.execute(ListTransactions()) == before
     assert [one.position for one in world.node.partitions()] == ends
     assert world.topics() == [TOPIC]
+
+
+def test_what_a_partition_has_recorded_as_over_takes_no_staging(world) -> None:
+    producer = Transactional(world)
+    producer.stage(b"a", partition=0)
+    home = world.node.partition(TOPIC, 0)
+    drop(home, TransactionKey(producer.id, 1), world.now())
+    end = home.staging.end_offset
+    with pytest.raises(TransactionEnded):
+        producer.stage(b"b", partition=0)
+    assert home.staging.end_offset == end
 
 
 def test_a_batch_of_a_client_is_staged_once(world) -> None:
