@@ -1,6 +1,6 @@
 """Batches that were read lately: polls smaller than a batch, and several groups, read and open each one once."""
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import OrderedDict
 
 import numpy as np
@@ -21,7 +21,7 @@ _READ_BYTES_WITH_LANES = 1024 * 1024
 _CACHE_BYTES = 4 * 1024 * 1024
 # Lanes are: each goes through all batches at a speed of its own.
 _CACHE_BYTES_WITH_LANES = 16 * 1024 * 1024
-# A look-up goes through them one by one; a group that reads at the end adds one with every batch.
+# A group that reads at the end adds one with every batch, and seldom comes back to it.
 _READS_MAX = 64
 
 # What objects cost, counted with tracemalloc for batches of 1, 10 and 500 messages, with keys and headers and without;
@@ -119,12 +119,14 @@ class _CachedRead:
 
 
 class LogCache:
-    """Reads of one log, least recently used first."""
+    """Reads of one log, by the first offset of each."""
 
     def __init__(self, log: Log, cache: BatchCache) -> None:
         self.log, self.has_lanes = log, False
         self._cache = cache
-        self._reads: list[_CachedRead] = []
+        # Least recently used first, and the same offsets in their order.
+        self._reads: OrderedDict[int, _CachedRead] = OrderedDict()
+        self._firsts: list[int] = []
         self._size = 0
         self._reshapes = log.reshapes
 
@@ -133,23 +135,13 @@ class LogCache:
         if self._reshapes != self.log.reshapes:
             self.clear()
             self._reshapes = self.log.reshapes
-        for index in range(len(self._reads) - 1, -1, -1):
-            read = self._reads[index]
-            if read.bases[0] <= offset < read.next_offset:
-                if index + 1 < len(self._reads):
-                    self._reads.append(self._reads.pop(index))
-                if self._cache.newest is not read:
-                    self._cache.use(read)
-                break
-        else:
-            bytes_max = _READ_BYTES_WITH_LANES if self.has_lanes else _READ_BYTES
-            read = _CachedRead(self.log.read(offset, bytes_max=bytes_max))
-            self._reads.append(read)
-            self._size += read.size
-            self._cache.add(read, self)
-            size_max = _CACHE_BYTES_WITH_LANES if self.has_lanes else _CACHE_BYTES
-            while len(self._reads) > 1 and (self._size > size_max or len(self._reads) > _READS_MAX):
-                self.remove(self._reads[0])
+        place = bisect_right(self._firsts, offset) - 1
+        read = self._reads[self._firsts[place]] if place >= 0 else None
+        if read is None or offset >= read.next_offset:
+            read = self._read(offset)
+        elif self._cache.newest is not read:
+            self._reads.move_to_end(read.bases[0])
+            self._cache.use(read)
         number = bisect_right(read.bases, offset) - 1
         opened = read.opened.get(number)
         if opened is None:
@@ -162,13 +154,26 @@ class LogCache:
                 self._cache.shrink()
         return opened
 
+    def _read(self, offset: int) -> _CachedRead:
+        bytes_max = _READ_BYTES_WITH_LANES if self.has_lanes else _READ_BYTES
+        read = _CachedRead(self.log.read(offset, bytes_max=bytes_max))
+        self._reads[read.bases[0]] = read
+        insort(self._firsts, read.bases[0])
+        self._size += read.size
+        self._cache.add(read, self)
+        size_max = _CACHE_BYTES_WITH_LANES if self.has_lanes else _CACHE_BYTES
+        while len(self._reads) > 1 and (self._size > size_max or len(self._reads) > _READS_MAX):
+            self.remove(next(iter(self._reads.values())))
+        return read
+
     def clear(self) -> None:
         """Let go of everything."""
-        for read in [*self._reads]:
+        for read in [*self._reads.values()]:
             self.remove(read)
 
     def remove(self, read: _CachedRead) -> None:
         """Let go of one read."""
-        self._reads.remove(read)
+        del self._reads[read.bases[0]]
+        self._firsts.remove(read.bases[0])
         self._size -= read.size
         self._cache.forget(read)
