@@ -188,8 +188,9 @@ def test_a_run_of_stored_messages_travels_as_one():
     run = PublishedRun(FIRST, 100_000)
     pieces = wire.encode_reply(PublishBatch, BatchStored(run, 3), Safety(Guarantee.FSYNCED))
     assert len(joined(pieces)) < 40
-    found, safety = wire.decode_reply(PublishBatch, joined(pieces))
-    assert safety == (Guarantee.FSYNCED, 0)
+    reply = wire.decode_reply(PublishBatch, joined(pieces))
+    found = reply.value
+    assert reply.safety == Safety(Guarantee.FSYNCED, 0)
     assert found.partitions == 3
     assert (len(found.stored), found.stored[-1]) == (100_000, FIRST._replace(offset=100_039))
 

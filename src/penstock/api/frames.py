@@ -28,6 +28,8 @@ _NULL = -1
 # Less than this cannot hold a header.
 _FRAME_BYTES_MIN = 8
 _CORRELATION = Struct(">hhi")
+# Up to here one copy costs less than one more call, or one more packet.
+_JOINED_BYTES_MAX = 64 << 10
 
 
 class RequestHeader(NamedTuple):
@@ -192,10 +194,11 @@ def key_and_correlation(frame: memoryview) -> tuple[int, int]:
 def request_frame(
     api_key: int, correlation: int, body: Sequence[Buffer], client_id: bytes = b""
 ) -> list[Buffer]:
-    """A request of one of our own api keys, as pieces that follow each other."""
+    """A request of one of our own api keys, as pieces that follow each other. A small one is one piece."""
     size = _HEADER.size + len(client_id) + sum(map(len, body))
     head = _REQUEST.pack(size, api_key, VERSION, correlation, len(client_id) or _NULL)
-    return [head + client_id, *body]
+    pieces = [head, client_id, *body]
+    return [b"".join(pieces)] if size <= _JOINED_BYTES_MAX else pieces
 
 
 def reply_head(correlation: int, size: int) -> bytes:

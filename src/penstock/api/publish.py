@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import ClassVar, NamedTuple, TypeVar, overload
 
+import msgspec
+
 from ..errors import PenstockError, SchemaViolation
 from ..model import Buffer, Message
 from .command import Command
@@ -30,7 +32,7 @@ class Guarantee(Enum):
     REPLICATED = "replicated"
 
 
-class Safety(NamedTuple):
+class Safety(msgspec.Struct, frozen=True):
     """What a reply to a publish says: what holds, and on how many machines the messages are.
 
     `copies` is 0 where no other machine ever has a copy: a broker without a standby.

@@ -118,7 +118,7 @@ class LeasedReply(NamedTuple):
     standing: members.Standing | None
 
 
-class Reply(NamedTuple, Generic[T]):
+class Reply(msgspec.Struct, Generic[T], frozen=True):
     """A reply, read. Of a poll, `value` is a `LeasedReply`."""
 
     value: T
@@ -209,7 +209,7 @@ def encode_command(command: Command[Any], acks: Acks = Acks.LEADER, wait_ms: int
     call = _BY_KIND[type(command)]
     if not call.parts:
         packed = _ENCODE(command)
-        return [_REQUEST.pack(acks, wait_ms, len(call.name), len(packed)), call.name, packed]
+        return [_REQUEST.pack(acks, wait_ms, len(call.name), len(packed)) + call.name + packed]
     fields = {name: getattr(command, name) for name in call.rest.__struct_fields__}
     packed = _ENCODE(fields)
     pieces: Pieces = [_REQUEST.pack(acks, wait_ms, len(call.name), len(packed)), call.name, packed]
@@ -295,12 +295,8 @@ class _FetchHead(msgspec.Struct, frozen=True):
     skipped: tuple[SkippedRange, ...] = ()
 
 
-class _Run(NamedTuple):
-    """Messages that were stored one after the other."""
-
-    first: Published
-    length: int
-
+_Run = tuple[Published, int]
+"""Messages that were stored one after the other: the first, and how many."""
 
 _Outcome = tuple[Any, ErrorReply | None]
 
@@ -308,14 +304,18 @@ _Outcome = tuple[Any, ErrorReply | None]
 def _runs(stored: Sequence[Published]) -> list[_Run]:
     # To ask whether something is a sequence of ours takes a call, because sequences are an abstract class.
     if type(stored) is PublishedRun:
-        return [_Run(stored.first, len(stored))]
-    return [_Run(one, 1) for one in stored]
+        return [(stored.first, len(stored))]
+    return [(one, 1) for one in stored]
 
 
 def _stored(runs: list[_Run]) -> Sequence[Published]:
     if len(runs) == 1:
         return PublishedRun(*runs[0])
     return [one for run in runs for one in PublishedRun(*run)]
+
+
+def _fetch_reply(data: memoryview, head: _FetchHead) -> FetchReply:
+    return FetchReply(data, **msgspec.structs.asdict(head))
 
 
 def _outcomes(found: Sequence[Any]) -> list[_Outcome]:
@@ -359,14 +359,20 @@ _FORMS: dict[Any, _Form] = {
 }
 # To hash a type with parameters takes longer than to pack most replies.
 _FORM_OF = {kind: _FORMS[call.reply] for kind, call in _BY_KIND.items() if call.reply in _FORMS}
-_FETCH_HEAD = _decoder(_FetchHead)
 _ERROR_REPLY = _decoder(ErrorReply)
-_STANDING = _decoder(members.Standing | None)
 _HELLO = _decoder(Hello)
-_REPLIES = {
-    kind: _decoder(_FORM_OF[kind].packed if kind in _FORM_OF else call.reply)
+# What is packed of a reply whose messages are a part behind it.
+_HEADS: dict[Any, Any] = {LeasedMessages: members.Standing | None, FetchReply: _FetchHead}
+_WITH_PART: dict[type, Callable[[memoryview, Any], Any]] = {
+    kind: LeasedReply if call.reply is LeasedMessages else _fetch_reply
     for kind, call in _BY_KIND.items()
-    if call.reply not in {LeasedMessages, FetchReply}
+    if call.reply in _HEADS
+}
+_REPLIES = {
+    kind: _decoder(
+        _FORM_OF[kind].packed if kind in _FORM_OF else _HEADS.get(call.reply, call.reply)
+    )
+    for kind, call in _BY_KIND.items()
 }
 
 
@@ -419,21 +425,12 @@ def decode_reply(kind: type[Command[Any]], body: memoryview) -> Reply[Any]:
     BadRequest: the bytes are no reply to such a command.
     """
     packed, end, guarantee = _open_reply(body)
-    call = _BY_KIND[kind]
-    copies = 0
-    value: Any
-    if call.reply is LeasedMessages:
-        standing = _decoded(_STANDING, packed, "a member's standing")
-        value = LeasedReply(_part_of_reply(body, end), standing)
-    elif call.reply is FetchReply:
-        head: _FetchHead = _decoded(_FETCH_HEAD, packed, "a fetch reply")
-        value = FetchReply(_part_of_reply(body, end), **msgspec.structs.asdict(head))
-    else:
-        value = _decoded(_REPLIES[kind], packed, f"a reply to {kind.__name__}")
-        form = _FORM_OF.get(kind)
-        value = value if form is None else form.unpack(value)
-        copies = body[end] if end < len(body) else 0
-    return Reply(value, Safety(guarantee, copies))
+    value: Any = _decoded(_REPLIES[kind], packed, kind.__name__)
+    if kind in _WITH_PART:
+        return Reply(_WITH_PART[kind](_part_of_reply(body, end), value), Safety(guarantee))
+    form = _FORM_OF.get(kind)
+    copies = body[end] if end < len(body) else 0
+    return Reply(value if form is None else form.unpack(value), Safety(guarantee, copies))
 
 
 def decode_value(kind: type[T], body: memoryview) -> T:

@@ -12,8 +12,7 @@ from .commands import acks_of
 
 # What a frame has beside the body that is checked against the server's limit.
 _HEADER_BYTES = 10
-_WAIT_MS_MAX = (1 << 32) - 1
-WAIT_S_MAX = _WAIT_MS_MAX / 1000
+WAIT_S_MAX = ((1 << 32) - 1) / 1000
 
 
 class Call(NamedTuple):
@@ -28,7 +27,7 @@ class Call(NamedTuple):
         """The body of a request. Refused if a field cannot be sent, TooLarge if the server does not take it."""
         acks = acks_of(server.defaults.ack_mode) if self.acks is None else self.acks
         try:
-            body = encode_command(self.command, acks, min(round(self.wait_s * 1000), _WAIT_MS_MAX))
+            body = encode_command(self.command, acks, round(min(self.wait_s, WAIT_S_MAX) * 1000))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise Refused(f"this cannot be sent: {error}"[:300]) from None
         size, limit = sum(map(len, body)), server.limits.frame_bytes_max

@@ -100,4 +100,5 @@ def start_of(when: Moment) -> Start:
 
 def name_of(kind: str, given: object) -> str:
     """The name of a topic or a group, as bare text. Refused if it is none."""
-    return utf8(text(f"the name of a {kind}", given), f"the name of a {kind}")
+    what = f"the name of a {kind}"
+    return utf8(text(what, given), what)

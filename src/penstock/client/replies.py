@@ -63,9 +63,9 @@ class ReplyReader:
                 (correlation, memoryview(bytes(self._view[position + _HEAD.size : following])))
             )
             position = following
-        if position:
-            buffer[: end - position] = buffer[position:end]
         self._end = end - position
+        if position and self._end:
+            buffer[: self._end] = buffer[position:end]
         return replies
 
     def _begin_large(self, length: int, start: int, end: int) -> None:

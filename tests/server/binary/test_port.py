@@ -19,6 +19,7 @@ from penstock.api.publish import (
     PublishBatch,
     PublishEach,
     PublishValues,
+    Safety,
 )
 from penstock.api.start import Start
 from penstock.api.topics import CreateTopic, DeleteTopic, DescribeTopic
@@ -91,7 +92,7 @@ def test_publish_poll_ack_and_fetch(client, topic):
 )
 def test_acks_say_what_a_publish_waits_for(client, topic, acks, guarantee):
     number = client.begin(PublishValues(topic, [b"a"]), acks=acks)
-    assert client.outcome(number).safety == (guarantee, 0)
+    assert client.outcome(number).safety == Safety(guarantee, 0)
 
 
 def test_many_requests_in_flight_are_all_answered(client, topic):

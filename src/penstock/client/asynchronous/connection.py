@@ -18,8 +18,6 @@ from ..settings import CLIENT_NAME, ClientSettings
 if TYPE_CHECKING:
     import ssl
 
-# Up to here one copy costs less than one more packet.
-_JOINED_BYTES_MAX = 64 << 10
 # A timer may be so much too early.
 _TICK_S = 0.01
 
@@ -44,10 +42,11 @@ class Pending:
             await asyncio.wait({self._future}, timeout=within_s)
         return self.is_settled
 
-    async def body(self, timeout_s: float) -> memoryview:
-        """The body of the reply. AnswerTimeout if it takes too long, Unreachable if the connection ends before."""
+    async def body(self, until_s: float) -> memoryview:
+        """The body of the reply. AnswerTimeout if there is none at that time (of `time.monotonic`), Unreachable if the
+        connection ends before."""
         if not self._future.done():
-            timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), self._give_up)
+            timer = asyncio.get_running_loop().call_at(until_s, self._give_up)
             try:
                 return await self._future
             except asyncio.CancelledError:
@@ -108,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
                     lambda: connection, address.host, address.port, ssl=tls
                 )
                 # One second more: the block above is to end first.
-                await connection._hello(key, timeout_s + 1)
+                await connection._hello(key, time.monotonic() + timeout_s + 1)
         except TimeoutError:
             connection.close()
             raise Unreachable(str(address), f"no connection within {timeout_s:g} s") from None
@@ -119,10 +118,10 @@ class Connection(asyncio.BufferedProtocol):
             raise
         return connection
 
-    async def _hello(self, key: str, timeout_s: float) -> None:
+    async def _hello(self, key: str, until_s: float) -> None:
         pending = await self.post(HELLO, encode_hello(Hello(CLIENT_NAME, key)))
         try:
-            self.server = decode_value(HelloReply, await pending.body(timeout_s))
+            self.server = decode_value(HelloReply, await pending.body(until_s))
         except BadRequest as error:
             raise BadAnswer(self._address, str(error)) from None
         except BadAnswer:
@@ -146,8 +145,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, pieces: Sequence[Buffer]) -> None:
         assert self._transport is not None, "it was connected"
-        if sum(map(len, pieces)) <= _JOINED_BYTES_MAX:
-            pieces = [b"".join(pieces)]
         for piece in pieces:
             self._transport.write(piece)
 

@@ -28,8 +28,6 @@ from .tls_stream import TlsStream
 if TYPE_CHECKING:
     import ssl
 
-# Up to here one copy costs less than one more call.
-_JOINED_BYTES_MAX = 64 << 10
 _TIMEVAL = struct.Struct("@ll")
 # The system counts time in these, and may be one too early.
 _TICK_S = 0.01
@@ -57,11 +55,12 @@ class Pending:
 
     def is_answered(self, within_s: float) -> bool:
         """Whether the reply, or the end of the connection, comes within so long."""
-        return self.is_settled or self._connection.wait(self, within_s)
+        return self.is_settled or self._connection.wait(self, time.monotonic() + within_s)
 
-    def body(self, timeout_s: float) -> memoryview:
-        """The body of the reply. AnswerTimeout if it takes too long, Unreachable if the connection ends before."""
-        if not self.is_settled and not self._connection.wait(self, timeout_s):
+    def body(self, until_s: float) -> memoryview:
+        """The body of the reply. AnswerTimeout if there is none at that time (of `time.monotonic`), Unreachable if the
+        connection ends before."""
+        if not self.is_settled and not self._connection.wait(self, until_s):
             self._connection.give_up(self)
         if self.error is not None:
             raise self.error
@@ -93,15 +92,14 @@ class Connection:
         stream.setblocking(True)
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout_s))
         self._receive_at_most(timeout_s)
-        # Only the reader uses it.
+        self._correlations = count(1)
+        # Shared without a lock: a thread that takes a request out settles it, unless it is settled.
+        self._pending: dict[int, Pending] = {}
+        # Held by the thread that reads, which alone uses what follows.
+        self._reading = Lock()
         self._poll = select.poll()
         self._poll.register(stream, select.POLLIN)
         self._reader = ReplyReader(self._address)
-        self._correlations = count(1)
-        # Guards what follows; held for moments only.
-        self._guard = Lock()
-        self._pending: dict[int, Pending] = {}
-        self._is_read = False
         self._sending = Lock()
         # Requests that are not waited for any more, as long as the server was not told.
         self._cancelled: deque[int] = deque()
@@ -128,18 +126,18 @@ class Connection:
         except OSError as error:
             raise Unreachable(str(address), reason_of(error)) from None
         try:
-            connection._hello(key, max(_TICK_S, until_s - time.monotonic()), timeout_s)
+            connection._hello(key, until_s, timeout_s)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _hello(self, key: str, left_s: float, timeout_s: float) -> None:
+    def _hello(self, key: str, until_s: float, timeout_s: float) -> None:
         pending = self.post(HELLO, encode_hello(Hello(CLIENT_NAME, key)))
         try:
-            if not pending.is_answered(left_s):
+            if not self.wait(pending, until_s):
                 raise Unreachable(self._address, f"no connection within {timeout_s:g} s")
-            self.server = decode_value(HelloReply, pending.body(left_s))
+            self.server = decode_value(HelloReply, pending.body(until_s))
         except BadRequest as error:
             raise BadAnswer(self._address, str(error)) from None
         except BadAnswer:
@@ -151,32 +149,24 @@ class Connection:
     @property
     def is_usable(self) -> bool:
         """Whether it is open. If no reply is waited for, the end of the connection is looked for."""
-        if self._is_open and not self._pending:
-            self._read_idle()
+        if self._is_open and not self._pending and self._reading.acquire(blocking=False):
+            # Beside the end there may be replies to requests that were given up.
+            try:
+                if self._poll.poll(0):
+                    self._read()
+            finally:
+                self._stop_reading()
         return self._is_open
-
-    def _read_idle(self) -> None:
-        """Take what came although no caller waits: the end, or replies to requests that were given up."""
-        with self._guard:
-            if self._is_read:
-                return
-            self._is_read = True
-        try:
-            if self._poll.poll(0):
-                self._read()
-        finally:
-            self._pass_on()
 
     # Requests.
 
     def post(self, api_key: int, body: Sequence[Buffer]) -> Pending:
         """Send a request. AnswerTimeout if the server does not take all of it in time."""
         correlation = next(self._correlations) & 0x7FFFFFFF
-        pending = Pending(self, correlation)
-        with self._guard:
-            if not self._is_open:
-                raise Unreachable(self._address, "the server closed the connection")
-            self._pending[correlation] = pending
+        pending = self._pending[correlation] = Pending(self, correlation)
+        # Asked after that: the thread that ends the connection fails the requests that it finds.
+        if not self._is_open:
+            raise Unreachable(self._address, "the server closed the connection")
         with self._sending:
             self._send(request_frame(api_key, correlation, body))
         if self._cancelled:
@@ -189,7 +179,9 @@ class Connection:
     def _send(self, pieces: Sequence[Buffer]) -> None:
         """Send a frame; `_sending` is held. If that fails, the connection ends, and all requests fail."""
         try:
-            self._send_all(pieces)
+            sent = self._stream.sendmsg(pieces)
+            if len(pieces) > 1 or sent < len(pieces[0]):
+                self._send_rest(pieces, sent)
         except (TimeoutError, BlockingIOError):
             reason = f"the request was not taken within {self._timeout_s:g} s"
             self._fail(reason, AnswerTimeout)
@@ -199,13 +191,8 @@ class Connection:
             self._fail("it was interrupted")
             raise
 
-    def _send_all(self, pieces: Sequence[Buffer]) -> None:
-        if sum(map(len, pieces)) <= _JOINED_BYTES_MAX:
-            pieces = [b"".join(pieces)]
-        # Else not copied: fresh memory for a large batch each time costs more.
-        sent = self._stream.sendmsg(pieces)
-        if len(pieces) == 1 and sent == len(pieces[0]):
-            return
+    def _send_rest(self, pieces: Sequence[Buffer], sent: int) -> None:
+        """Send what follows the first `sent` bytes."""
         until_s = time.monotonic() + self._timeout_s
         left = deque([memoryview(one) for one in pieces])
         while True:
@@ -238,51 +225,37 @@ class Connection:
 
     # Replies.
 
-    def wait(self, pending: Pending, timeout_s: float) -> bool:
-        """Whether a request is settled within so long. The caller reads for all, if no other caller does."""
-        until_s = time.monotonic() + timeout_s
-        with self._guard:
-            if pending.is_settled:
-                return True
-            is_reader = not self._is_read
-            if is_reader:
-                self._is_read = True
-            else:
-                pending.wake = Lock()
-                pending.wake.acquire()
-        if not is_reader:
+    def wait(self, pending: Pending, until_s: float) -> bool:
+        """Whether a request is settled until then. The caller reads for all, if no other caller does."""
+        if not self._reading.acquire(blocking=False):
             return self._wait_for_reader(pending, until_s)
         try:
             self._read_until(pending, until_s)
         finally:
-            self._pass_on()
+            self._stop_reading()
         return pending.is_settled
 
     def _wait_for_reader(self, pending: Pending, until_s: float) -> bool:
         """Wait while another thread reads, and then in its place."""
-        wake = pending.wake
-        assert wake is not None, "made by the caller"
+        wake = Lock()
+        wake.acquire()
+        # Before it looks whether a thread reads: one that stops after that finds and wakes it.
+        pending.wake = wake
         try:
             while not pending.is_settled:
-                left_s = until_s - time.monotonic()
-                if left_s <= 0 or not wake.acquire(timeout=left_s):
-                    break
-                with self._guard:
-                    is_reader = not self._is_read
-                    self._is_read = True
-                if is_reader:
+                if self._reading.acquire(blocking=False):
                     try:
                         self._read_until(pending, until_s)
                     finally:
-                        with self._guard:
-                            self._is_read = False
+                        self._reading.release()
+                    break
+                left_s = until_s - time.monotonic()
+                if left_s <= 0 or not wake.acquire(timeout=left_s):
+                    break
         finally:
             pending.wake = None
             # It may have been this thread that was to read next.
-            with self._guard:
-                self._wake_reader()
-            if not self._is_open:
-                self._close_unused()
+            self._wake_reader()
         return pending.is_settled
 
     def _read_until(self, pending: Pending, until_s: float) -> None:
@@ -319,40 +292,37 @@ class Connection:
             raise
         self._heard_at_s = time.monotonic()
         for correlation, body in replies:
-            with self._guard:
-                pending = self._pending.pop(correlation, None)
+            pending = self._pending.pop(correlation, None)
             # Without one it is the reply to a request that was given up.
             if pending is not None:
                 pending.reply, pending.is_settled = body, True
                 _release(pending.wake)
 
-    def _pass_on(self) -> None:
+    def _stop_reading(self) -> None:
         """This thread reads no more; one of those that still wait does."""
-        with self._guard:
-            self._is_read = False
-            if self._pending:
-                self._wake_reader()
-        if not self._is_open:
-            self._close_unused()
+        self._reading.release()
+        if self._pending or not self._is_open:
+            self._wake_reader()
 
     def _wake_reader(self) -> None:
-        """Wake one of the threads that wait, if none reads; the guard is held."""
-        if self._is_read:
-            return
-        for one in self._pending.values():
-            if one.wake is not None:
-                _release(one.wake)
-                return
+        """Wake one of the threads that wait, if none reads."""
+        if not self._reading.locked():
+            # A copy, because others add theirs meanwhile.
+            for one in [*self._pending.values()]:
+                if one.wake is not None:
+                    _release(one.wake)
+                    break
+        if not self._is_open:
+            self._close_unused()
 
     def give_up(self, pending: Pending) -> None:
         """A reply takes too long. If nothing at all came since the request was sent, the connection is given up."""
         waited_s = time.monotonic() - pending.sent_at_s
         reason = f"nothing within {self._timeout_s:g} s"
-        with self._guard:
-            self._pending.pop(pending.correlation, None)
-            if pending.is_settled:
-                return
-            pending.fail(AnswerTimeout(self._address, reason, is_sent=True))
+        self._pending.pop(pending.correlation, None)
+        if pending.is_settled:
+            return
+        pending.fail(AnswerTimeout(self._address, reason, is_sent=True))
         if self._heard_at_s < pending.sent_at_s and waited_s >= self._timeout_s - _TICK_S:
             self._fail(reason)
         else:
@@ -366,20 +336,19 @@ class Connection:
 
     def _fail(self, reason: str, kind: type[Unreachable] = Unreachable) -> None:
         """End the connection; all requests fail. The stream is closed when no thread uses it."""
-        with self._guard:
-            self._is_open = False
-            pending, self._pending = self._pending, {}
-            for one in pending.values():
-                if not one.is_settled:
-                    one.fail(kind(self._address, reason, is_sent=True))
-                _release(one.wake)
+        self._is_open = False
+        for one in [*self._pending.values()]:
+            if not one.is_settled:
+                one.fail(kind(self._address, reason, is_sent=True))
+            _release(one.wake)
+        self._pending.clear()
         with suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         self._close_unused()
 
     def _close_unused(self) -> None:
         """Close the stream, unless a thread still reads or sends; that one does it then."""
-        if not self._is_read and self._sending.acquire(blocking=False):
+        if not self._reading.locked() and self._sending.acquire(blocking=False):
             try:
                 self._stream.close()
             finally:

@@ -84,21 +84,19 @@ class Connector:
 
     def begin(self, call: Call) -> Sent:
         """Send a command; `end` or `Pending.cancel` has to follow."""
-        self._admit()
+        connection = self._connection(isinstance(call.command, Fetch))
+        body = call.encoded(connection.server)
         try:
-            connection = self._connection(isinstance(call.command, Fetch))
-            return Sent(call, connection.post(COMMAND, call.encoded(connection.server)))
+            return Sent(call, connection.post(COMMAND, body))
         except Unreachable:
             self.breaker.failed(now_s := time.monotonic(), now_s)
             raise
 
-    def _admit(self) -> None:
+    def _connection(self, is_bulk: bool) -> Connection:
         if self._is_closed:
             raise Unreachable(self.name, "the client was closed")
         if self.breaker.failures:
             self.breaker.admit(time.monotonic())
-
-    def _connection(self, is_bulk: bool) -> Connection:
         found = self._connections.get(is_bulk)
         if found is not None and found.is_usable:
             return found
@@ -106,8 +104,11 @@ class Connector:
             found = self._connections.get(is_bulk)
             if found is not None and found.is_usable:
                 return found
-            made = self._open()
-            self._connections[is_bulk] = made
+            try:
+                made = self._connections[is_bulk] = self._open()
+            except Unreachable:
+                self.breaker.failed(now_s := time.monotonic(), now_s)
+                raise
             if self.settings.retry is None:
                 self.retry = RetryPolicy.of_server(made.server.defaults)
         if self._is_closed:
@@ -142,11 +143,10 @@ class Connector:
 
     def end(self, sent: Sent, *, is_early: bool = False) -> Reply[Any]:
         """The reply to a command that `begin` sent. Its time began then, or begins now if it `is_early`."""
-        timeout_s = self.settings.timeout_s + min(sent.call.wait_s, WAIT_S_MAX)
-        if not is_early:
-            timeout_s -= time.monotonic() - sent.pending.sent_at_s
+        start_s = time.monotonic() if is_early else sent.pending.sent_at_s
+        until_s = start_s + self.settings.timeout_s + min(sent.call.wait_s, WAIT_S_MAX)
         try:
-            body = sent.pending.body(timeout_s)
+            body = sent.pending.body(until_s)
         except Unreachable:
             self.breaker.failed(time.monotonic(), sent.pending.sent_at_s)
             raise
@@ -164,12 +164,7 @@ class Connector:
 
     def hello(self) -> HelloReply:
         """What the server says of itself. Connects, if there is no connection."""
-        self._admit()
-        try:
-            return (self._connection(False)).server
-        except Unreachable:
-            self.breaker.failed(now_s := time.monotonic(), now_s)
-            raise
+        return (self._connection(False)).server
 
     def close(self) -> None:
         """Close the connections, and with them what is under way."""
