@@ -220,10 +220,16 @@ class Pair(NamedTuple):
         return Pair(leader, leader.other)
 
     def remake_topic(self) -> None:
-        """The first leads: it has the topic, with nothing in it."""
-        self.first.call("DELETE", "/topics/orders")
-        made = self.first.call("POST", "/topics", TOPIC)
-        assert made.status == 201, made.json
+        """The first leads: it has the topic, with nothing in it. Refused while its standby is late, it asks again."""
+
+        def is_done(method: str, target: str, body: object, expected: tuple[int, ...]) -> bool:
+            reply = self.first.call(method, target, body)
+            assert reply.status in (*expected, 503), reply.json
+            return reply.status != 503
+
+        # Not there, or there already: what was refused for being late may have been done.
+        self.first.until(lambda: is_done("DELETE", "/topics/orders", None, (204, 404)), "deleted")
+        self.first.until(lambda: is_done("POST", "/topics", TOPIC, (201, 409)), "made")
 
 
 @contextmanager

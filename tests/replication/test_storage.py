@@ -1,13 +1,16 @@
 """What a follower finds when it starts: a crash while a log was made is no damage, what was synced and is gone is."""
 
 import random
+from collections.abc import Callable, Sequence
 
+import msgspec
 import pytest
 
 from penstock.codec import Columns, encode
-from penstock.errors import NoSpace
+from penstock.errors import FileMissing, NoSpace, PenstockError
 from penstock.model import Epoch
 from penstock.replication.frames import EpochAt, Hello, LogFacts
+from penstock.replication.reconcile import META
 from penstock.replication.replica import Replica
 from penstock.replication.replica_file import ReplicaRecord, write_record
 from penstock.replication.storage import Storage
@@ -77,6 +80,52 @@ def test_a_power_cut_at_any_moment_while_a_log_is_made_is_no_damage() -> None:
         assert not storage.aside
 
     check_crashes(make, check, entropy=random.Random(7))
+
+
+def appended_to_many() -> Storage:
+    """Forty logs and meta, with a batch each that no sync was asked for yet."""
+    storage = Storage(SimDisk())
+    paths = [f"topics/default/orders/partition-{number}/state" for number in range(40)]
+    for path in (META, *paths):
+        log = storage.make(msgspec.structs.replace(FACTS, path=path))
+        log.append(encode(Columns(values=[b"a"], timestamps=0)), now_ns=1)
+        storage.appended(log)
+    return storage
+
+
+class Rounds:
+    """Calls the syncs of a plan in the wrong order, and notes the logs of each round."""
+
+    def __init__(self) -> None:
+        self.logs: list[set[str]] = []
+
+    def run(self, syncs: Sequence[Callable[[], None]]) -> list[PenstockError | None]:
+        self.logs.append({sync.__self__.directory for sync in syncs})
+        found: list[PenstockError | None] = []
+        for sync in reversed(syncs):
+            try:
+                found.insert(0, sync())
+            except PenstockError as error:
+                found.insert(0, error)
+        return found
+
+
+def test_all_logs_are_synced_together_and_meta_after_them() -> None:
+    storage, rounds = appended_to_many(), Rounds()
+    plan = storage.plan_sync(0, 0)
+    plan.run(rounds.run)
+    assert rounds.logs == [storage.logs.keys() - {META}, {META}]
+    storage.synced(plan)
+    assert all(log.durable_end == log.end_offset == 1 for log in storage.logs.values())
+
+
+def test_a_log_that_cannot_be_synced_keeps_meta_from_it_and_no_other_log() -> None:
+    storage, rounds = appended_to_many(), Rounds()
+    plan = storage.plan_sync(0, 0)
+    storage.disk.remove(storage.logs["topics/default/orders/partition-7/state"].segments[-1].path)
+    with pytest.raises(FileMissing, match="partition-7/"):
+        plan.run(rounds.run)
+    assert rounds.logs == [storage.logs.keys() - {META}]
 
 
 def without_its_last_batch() -> SimDisk:

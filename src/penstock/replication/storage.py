@@ -10,7 +10,7 @@ import msgspec
 
 from ..codec import seed_of
 from ..config import LogConfig
-from ..errors import Damaged, DamagedFile, FileMissing, NoSpace, Refused
+from ..errors import Damaged, DamagedFile, FileMissing, NoSpace, PenstockError, Refused
 from ..log import Log, SyncPlan, open_log
 from ..log.checkpoint import NO_META, Checkpoint, EpochStart, MetaMark, read_checkpoint
 from ..log.creation import NewLogs
@@ -31,6 +31,10 @@ _TOPICS = "topics"
 _DEPTH_MAX = 4
 
 
+# Calls all of these, at the same time where it can; for each, what it has failed with.
+RunSyncs = Callable[[Sequence[Callable[[], None]]], Sequence[PenstockError | None]]
+
+
 class SetAside(NamedTuple):
     """Something that was taken out of a log, or a whole log, and where it is now."""
 
@@ -40,16 +44,33 @@ class SetAside(NamedTuple):
     offsets: range
 
 
+def _one_by_one(syncs: Sequence[Callable[[], None]]) -> Sequence[PenstockError | None]:
+    """In turn; a failure ends the plan at once."""
+    for sync in syncs:
+        sync()
+    return ()
+
+
 class StoragePlan(msgspec.Struct, eq=False):
-    """What makes everything durable that was appended so far, in the order in which logs rest on each other."""
+    """What makes everything durable that was appended so far. `parts` ends with meta, if something came for it."""
 
     parts: Sequence[tuple[Log, SyncPlan]]
     sequence: int
     received_bytes: int
 
-    def run(self) -> None:
-        for _, plan in self.parts:
-            plan.run()
+    def run(self, run_syncs: RunSyncs = _one_by_one) -> None:
+        """Sync all logs, and then meta, which says how far they are. Raises the first failure, after all syncs.
+
+        Logs may be synced in any order: the kernel may write any page before it is asked to, so a start rests on none.
+        """
+        plans = [plan for log, plan in self.parts if log.directory != META]
+        meta = [plan for log, plan in self.parts if log.directory == META]
+        for each in (plans, meta):
+            for failure in run_syncs([plan.sync_files for plan in each if plan.has_files]):
+                if failure is not None:
+                    raise failure
+            for plan in each:
+                plan.write_checkpoint()
 
 
 class Storage:

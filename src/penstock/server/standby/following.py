@@ -29,7 +29,9 @@ from ...replication.frames import (
 )
 from ...replication.replica import Replica
 from ...runtime import RealDisk
+from ...runtime.clock import SystemClock
 from ...runtime.fatal import fatal_ends_process
+from ...runtime.sync_threads import SyncThreads
 from .link import Link, PeerFrame, PeerRefused
 from .membership import Membership
 from .promotion import Peer
@@ -55,7 +57,7 @@ class Following:
         logger: logging.Logger,
     ) -> None:
         self._disk, self._membership, self._logger = disk, membership, logger
-        self._storage = storage
+        self._storage, self._sync_threads = storage, SyncThreads(SystemClock())
         self._replica: Replica | None = None
         # Frames of the leader, for the storage thread; None: there will be no more.
         self._received: SimpleQueue[tuple[Frame, memoryview] | None] = SimpleQueue()
@@ -180,7 +182,7 @@ class Following:
                 for answer in replica.receive(frame, payload):
                     answers += encode_frame(answer)
             plan = replica.plan_sync()
-            plan.run()
+            plan.run(self._sync_threads.run)
             durable = replica.synced(plan)
         except Damaged:
             # Opened once more, what is damaged is set aside, and comes again from the leader.
@@ -262,6 +264,7 @@ class Following:
             replica = self._opened()
             committed = replica.lead(Epoch(epoch))
             self._replica, self._aside_told = None, 0
+            self._sync_threads.close()
             return committed
 
         return await self._in_storage(begin)
@@ -273,6 +276,7 @@ class Following:
             replica, self._replica, self._aside_told = self._replica, None, 0
             if replica is not None:
                 replica.close()
+            self._sync_threads.close()
 
         await self._in_storage(end)
 
