@@ -86,15 +86,6 @@ class HeldSnapshot(NamedTuple):
     ends: Sequence[tuple[Log, int]]
 
 
-class Position(NamedTuple):
-    """The ends of the four logs of a partition: everything written before has a place below them."""
-
-    messages: int
-    state: int
-    delayed: int
-    staging: int
-
-
 # As calling the classes does it, without a call of its own.
 now_of: Callable[[tuple[int, int]], Now] = partial(tuple.__new__, Now)
 _published: Callable[[tuple[int, int, bool, int, bool]], Published] = partial(
@@ -178,15 +169,6 @@ class Partition:
         )
         if config.on_damage is OnDamage.SKIP and self.machine.delays.stuck:
             self.machine.delays.try_again()
-
-    @property
-    def position(self) -> Position:
-        """Where its logs end now."""
-        delayed, staging = self.delayed.log, self.staging.log
-        delayed_end = 0 if delayed is None else delayed.end_offset
-        staging_end = 0 if staging is None else staging.end_offset
-        messages, state = self.messages.end_offset, self.journal.log.end_offset
-        return Position(messages, state, delayed_end, staging_end)
 
     @property
     def is_dirty(self) -> bool:
