@@ -103,7 +103,7 @@ _ACKS = tuple(Acks)
 _NOT_SENT = "verdict"
 
 
-class CommandRequest(NamedTuple):
+class CommandRequest(msgspec.Struct, frozen=True):
     """A command as a client asked for it; `wait_ms` is for commands that can wait for messages."""
 
     command: Command[Any]
@@ -295,7 +295,7 @@ class _FetchHead(msgspec.Struct, frozen=True):
     skipped: tuple[SkippedRange, ...] = ()
 
 
-class _Run(NamedTuple):
+class _Run(msgspec.Struct, frozen=True, array_like=True):
     """Messages that were stored one after the other."""
 
     first: Published
@@ -314,8 +314,8 @@ def _runs(stored: Sequence[Published]) -> list[_Run]:
 
 def _stored(runs: list[_Run]) -> Sequence[Published]:
     if len(runs) == 1:
-        return PublishedRun(*runs[0])
-    return [one for run in runs for one in PublishedRun(*run)]
+        return PublishedRun(runs[0].first, runs[0].length)
+    return [one for run in runs for one in PublishedRun(run.first, run.length)]
 
 
 def _outcomes(found: Sequence[Any]) -> list[_Outcome]:
