@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from penstock.broker.partition import Partition
 from penstock.codec import seed_of
 from penstock.codec.checksum import checksum
 from penstock.model import LogId
@@ -44,3 +45,9 @@ def with_version(path: str, version: int) -> Callable[[dict[str, bytes]], None]:
         files[path] = raw + checksum(raw, seed_of(log_id)).to_bytes(4, "little")
 
     return change
+
+
+def log_ends(partition: Partition) -> list[int]:
+    """Where messages, state, delayed messages and stagings of a partition end."""
+    logs = (partition.messages, partition.journal.log, partition.delayed, partition.staging)
+    return [one.end_offset for one in logs]

@@ -36,6 +36,7 @@ from penstock.errors import (
 from penstock.model import Message, TopicPartition
 from penstock.transactions.stagings import TransactionKey
 
+from .losses import log_ends
 from .world import TOPIC, World, values
 
 MS = 1_000_000
@@ -345,12 +346,12 @@ def refusals(world: World) -> list[tuple[Callable[[], object], type[PenstockErro
 def test_what_is_wrong_is_refused_and_changes_nothing(world) -> None:
     calls = refusals(world)
     before = world.execute(ListTransactions())
-    ends = [one.position for one in world.node.partitions()]
+    ends = [*map(log_ends, world.node.partitions())]
     for call, error in calls:
         with pytest.raises(error):
             call()
     assert world.execute(ListTransactions()) == before
-    assert [one.position for one in world.node.partitions()] == ends
+    assert [*map(log_ends, world.node.partitions())] == ends
     assert world.topics() == [TOPIC]
 
 

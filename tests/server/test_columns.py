@@ -141,9 +141,7 @@ async def test_an_answer_has_a_size_and_the_rest_goes_back(tmp_path):
 
 async def test_what_of_one_batch_does_not_fit_goes_back_too(tmp_path, monkeypatch):
     """One batch is always opened whole: three of its messages fit into an answer, two and one into its parts."""
-    monkeypatch.setattr(
-        consuming, "fitting_count", partial(leased_parts.fitting_count, bytes_max=9000)
-    )
+    monkeypatch.setattr(consuming, "fitting", partial(leased_parts.fitting, bytes_max=9000))
     monkeypatch.setattr(leased_parts, "_PART_BYTES", 6000)
     async with in_process(tmp_path) as broker:
         await broker.topic()

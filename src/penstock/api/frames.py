@@ -8,7 +8,6 @@ All numbers are big endian; a length counts what follows it. Pure: bytes in, fra
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple
 
 import msgspec
 
@@ -32,7 +31,7 @@ _CORRELATION = Struct(">hhi")
 _JOINED_BYTES_MAX = 64 << 10
 
 
-class RequestHeader(NamedTuple):
+class RequestHeader(msgspec.Struct, frozen=True):
     """What a request says of itself before its body."""
 
     api_key: int
@@ -124,12 +123,16 @@ class FrameSplitter:
             position = self._complete(view, frames)
         end = len(view)
         while self.error is None and end - position >= _LENGTH.size:
-            size = self._size_at(view, position)
-            if size < 0 or end - position < size:
-                self._wanted = max(0, size)
+            (length,) = _LENGTH.unpack_from(view, position)
+            if not _FRAME_BYTES_MIN <= length <= self._bytes_max:
+                self.error = self._impossible(length)
                 break
-            frames.append(view[position + _LENGTH.size : position + size])
-            position += size
+            start = position + _LENGTH.size
+            if end - start < length:
+                self._wanted = _LENGTH.size + length
+                break
+            position = start + length
+            frames.append(view[start:position])
         if self.error is None and position < end:
             self._pending += view[position:]
         self.held_bytes = len(self._pending)
@@ -143,9 +146,11 @@ class FrameSplitter:
             pending += view[:position]
             if len(pending) < _LENGTH.size:
                 return position
-            self._wanted = self._size_at(pending, 0)
-            if self.error is not None:
+            (length,) = _LENGTH.unpack(pending)
+            if not _FRAME_BYTES_MIN <= length <= self._bytes_max:
+                self.error = self._impossible(length)
                 return position
+            self._wanted = _LENGTH.size + length
         more = min(len(view) - position, self._wanted - len(pending))
         pending += view[position : position + more]
         if len(pending) == self._wanted:
@@ -153,16 +158,10 @@ class FrameSplitter:
             self._pending, self._wanted = bytearray(), 0
         return position + more
 
-    def _size_at(self, view: Buffer, position: int) -> int:
-        """The size of a frame with its length; below zero, and `error` set, if there can be no such frame."""
-        (length,) = _LENGTH.unpack_from(view, position)
-        if _FRAME_BYTES_MIN <= length <= self._bytes_max:
-            return int(length) + _LENGTH.size
+    def _impossible(self, length: int) -> TooLarge | BadRequest:
         if length > self._bytes_max:
-            self.error = TooLarge("a frame in bytes", found=length, limit=self._bytes_max)
-        else:
-            self.error = BadRequest(f"a frame of {length} bytes cannot hold a header")
-        return -1
+            return TooLarge("a frame in bytes", found=length, limit=self._bytes_max)
+        return BadRequest(f"a frame of {length} bytes cannot hold a header")
 
 
 def read_header(frame: memoryview) -> tuple[RequestHeader, memoryview]:

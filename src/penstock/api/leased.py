@@ -70,8 +70,8 @@ class LeasedPart(msgspec.Struct, frozen=True):
 
     def content_bytes(self) -> int:
         """How large values and keys are together."""
-        size = _size_of(self.values)
-        return size if self.is_bare else size + _size_of(self.keys)
+        size = _size_of(self.columns.values)
+        return size if self.is_bare else size + _size_of(self.columns.keys)
 
     def rows(self, start: int, stop: int) -> "LeasedPart":
         attempts = self.attempts
@@ -101,7 +101,7 @@ class LeasedMessages(Sequence[Received]):
         return self
 
     def __len__(self) -> int:
-        return sum([part.count for part in self.parts])
+        return sum([len(part.columns.offsets) for part in self.parts])
 
     def __bool__(self) -> bool:
         return bool(self.parts)

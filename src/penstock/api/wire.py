@@ -103,7 +103,7 @@ _ACKS = tuple(Acks)
 _NOT_SENT = "verdict"
 
 
-class CommandRequest(NamedTuple):
+class CommandRequest(msgspec.Struct, frozen=True):
     """A command as a client asked for it; `wait_ms` is for commands that can wait for messages."""
 
     command: Command[Any]

@@ -9,9 +9,9 @@ A form is a width (0 absent, 1 constant in 8 bytes, 2 u8, 3 u16, 4 u32, 5 u64) p
 absent column has its default for every message; an absent blob column is all null.
 """
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from ..errors import TooLarge
@@ -103,8 +103,7 @@ USUAL_PRIORITIES = 1 << Priority.NORMAL
 BARE_COLUMNS = frozenset((Column.VALUES, Column.TIMESTAMPS, Column.OFFSET_DELTAS))
 
 
-@dataclass(slots=True)
-class Body:
+class Body(msgspec.Struct):
     """Columns by number; one that is missing has its default.
 
     Timestamps are relative to the head's base timestamp; 0 means none for expiry and schema id.
@@ -112,8 +111,8 @@ class Body:
 
     count: int
     header_count: int = 0
-    numbers: dict[int, Numbers] = field(default_factory=dict)
-    blobs: dict[int, Blobs] = field(default_factory=dict)
+    numbers: dict[int, Numbers] = {}
+    blobs: dict[int, Blobs] = {}
     # Of one that was parsed: whether no message has more than a value, a time and an offset.
     is_bare: bool = False
 

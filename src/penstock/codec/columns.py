@@ -51,17 +51,17 @@ def without_empty(columns: MessageColumns) -> Columns:
     return Columns(
         values=values,
         keys=None if keys.count(None) == count else keys,
-        timestamps=_one_or_all(timestamps),
+        timestamps=one_or_all(timestamps),
         # Those that came over the network are lists.
         headers=None if headers.count(()) + headers.count([]) == count else headers,
-        priorities=_one_or_all(priorities),
+        priorities=one_or_all(priorities),
         expires_at=None if expires_at.count(None) == count else expires_at,
         idempotency_keys=None if idempotency_keys.count(None) == count else idempotency_keys,
         schema_ids=None if schema_ids.count(None) == count else schema_ids,
     )
 
 
-def _one_or_all(numbers: Sequence[int]) -> Sequence[int] | int:
+def one_or_all(numbers: Sequence[int]) -> Sequence[int] | int:
     """Returns a single number if all are equal, which saves an array."""
     first = numbers[0] if numbers else None
     return first if isinstance(first, int) and numbers.count(first) == len(numbers) else numbers

@@ -97,17 +97,13 @@ def encode(
     blobs = blobs_of(columns.values, "value", limit=limits.value_bytes_max)
     if blobs.lengths is not None:
         body.blobs[Column.VALUES] = blobs
-    for column, items, what in (
-        (Column.KEYS, columns.keys, "key"),
-        (Column.IDEMPOTENCY_KEYS, columns.idempotency_keys, "idempotency key"),
-        (Column.DELAY_KEYS, columns.delay_keys, "delay key"),
-    ):
-        if items is not None:
-            if len(items) != count:
-                raise _miscounted(len(items), count, what)
-            blobs = blobs_of(items, what, limit=limits.key_bytes_max)
-            if blobs.lengths is not None:
-                body.blobs[column] = blobs
+    if columns.keys is not None:
+        _add_keys(body, Column.KEYS, columns.keys, "key", limits)
+    if columns.idempotency_keys is not None:
+        keys = columns.idempotency_keys
+        _add_keys(body, Column.IDEMPOTENCY_KEYS, keys, "idempotency key", limits)
+    if columns.delay_keys is not None:
+        _add_keys(body, Column.DELAY_KEYS, columns.delay_keys, "delay key", limits)
     if columns.headers is not None:
         _add_headers(body, columns.headers, limits.headers_bytes_max)
     if not (isinstance(columns.priorities, int) and columns.priorities == _NORMAL):
@@ -246,11 +242,14 @@ def _write_body(body: Body) -> list[Buffer]:
 
 def _require_count(found: int, count: int, what: str) -> None:
     if found != count:
-        raise _miscounted(found, count, what)
+        raise Refused(f"{found} {what}s for {count} messages")
 
 
-def _miscounted(found: int, count: int, what: str) -> Refused:
-    return Refused(f"{found} {what}s for {count} messages")
+def _add_keys(
+    body: Body, column: int, keys: Sequence[bytes | None], what: str, limits: LimitsConfig
+) -> None:
+    _require_count(len(keys), body.count, what)
+    body.put_blobs(column, blobs_of(keys, what, limit=limits.key_bytes_max))
 
 
 def _add_timestamps(body: Body, timestamps: Ints) -> tuple[int, int]:

@@ -1,9 +1,9 @@
 """The decisions about requests of members: each function reads a `Delivery` and returns records, or refuses."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby, islice
 
+import msgspec
 from pyroaring import BitMap64
 
 from ..config import DeliveryConfig, TtlAction
@@ -42,8 +42,7 @@ LEASE_OFFSETS_MAX = 10_000
 ERROR_LENGTH_MAX = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """What a poll might lease, before the messages themselves are read."""
 
     offsets: BitMap64
@@ -53,16 +52,14 @@ class Choice:
     is_by_lanes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Undeliverable:
+class Undeliverable(msgspec.Struct, frozen=True):
     """Offsets of a choice that must not be leased: past their time to live, or without a message."""
 
     expired: BitMap64
     absent: BitMap64
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRequest:
+class LeaseRequest(msgspec.Struct, frozen=True):
     """The member that polls, how many messages it may get, and for how long."""
 
     member: str
@@ -70,16 +67,14 @@ class LeaseRequest:
     duration_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class GrantedLease:
+class GrantedLease(msgspec.Struct, frozen=True):
     """Number and offsets of a lease that was decided. Number 0: there was no message."""
 
     lease: int
     offsets: BitMap64
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerResult:
+class AnswerResult(msgspec.Struct, frozen=True):
     """Offsets of an answer: those that were accepted, those acked before, and those that the lease does not hold."""
 
     done: BitMap64
@@ -87,8 +82,7 @@ class AnswerResult:
     stale: BitMap64
 
 
-@dataclass(frozen=True, slots=True)
-class FailureRules:
+class FailureRules(msgspec.Struct, frozen=True):
     """What decides about failed messages: the topic's rules, chance, and the next sequence of the outbox."""
 
     config: DeliveryConfig
@@ -97,8 +91,7 @@ class FailureRules:
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseEnd:
+class LeaseEnd(msgspec.Struct, frozen=True):
     """How a lease ended without an ack: its number (0: there was none), the reason of a dead letter, and the cause."""
 
     lease: int

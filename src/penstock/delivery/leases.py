@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+import msgspec
 from pyroaring import BitMap64
 
 from .records import ClaimKind
 
 
-@dataclass(slots=True)
-class Term:
+class Term(msgspec.Struct):
     """Offsets of a lease that share a deadline. Extending a part of them makes a second term."""
 
     deadline_ns: int
@@ -19,8 +19,7 @@ class Term:
     offsets: BitMap64
 
 
-@dataclass(slots=True)
-class Lease:
+class Lease(msgspec.Struct):
     """The messages of one poll that are not answered."""
 
     number: int
@@ -42,8 +41,7 @@ TransactionId = tuple[int, int]
 """The id of a producer, and the number of its transaction."""
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(msgspec.Struct):
     """Messages of a lease that a transaction has answered: they have no deadline, and no member may answer them."""
 
     kind: ClaimKind

@@ -12,8 +12,6 @@ Runs = tuple[int, ...] | bytes
 """A set of offsets in a record: empty, or first offset and length of a single run; otherwise the bytes of a 64-bit
 Roaring bitmap in its portable format (https://github.com/RoaringBitmap/RoaringFormatSpec)."""
 
-# A search for the first gap begins with a step of so many offsets.
-_WIDTH = 64
 # A bitmap keeps this many neighbours in one container of at most 8 KiB.
 _CONTAINER = 1 << 16
 
@@ -74,7 +72,7 @@ def first_missing(offsets: BitMap64, start: int) -> int:
     if start not in offsets:
         return start
     # Makes no set: a step that is too long is halved until the gap is found.
-    width = _WIDTH
+    width = 1
     while offsets.contains_range(start, start + width):
         start, width = start + width, 2 * width
     while width > 1:

@@ -19,7 +19,7 @@ from ..api.consume import CountHeld, Poll
 from ..api.leased import LeasedMessages
 from ..api.members import PollMember
 from ..api.principals import LOCAL, Principal
-from ..api.publish import Guarantee, Safety
+from ..api.publish import BUFFERED, Guarantee, Safety
 from ..broker.partition.start import visible_end
 from ..config import FsyncPolicy
 from ..errors import Damaged, PenstockError, Unavailable
@@ -32,6 +32,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 _S_NS = 1_000_000_000
 _GONE = 1 << 62
+# On this machine; a standby may get it later.
+_BUFFERED_HERE = Safety(Guarantee.BUFFERED, 1)
 
 Place = tuple[str, int, int]
 """A topic, a partition and an offset."""
@@ -173,7 +175,7 @@ class AsyncDriver:
         """What holds for a reply: `is_synced` if it has waited for its ticket."""
         gate = self.driver.gate
         if not is_synced:
-            return Safety(Guarantee.BUFFERED, 0 if gate is None else 1)
+            return BUFFERED if gate is None else _BUFFERED_HERE
         if gate is None:
             return Safety(Guarantee.FSYNCED)
         copies = gate.confirmed_copies

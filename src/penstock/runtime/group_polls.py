@@ -14,7 +14,7 @@ from ..broker.partition import Now
 from ..broker.partition.changes import Done
 from ..errors import NotFound, PenstockError
 from .ticker import NEVER_NS
-from .waiting_polls import PollWaiter, WaitingPolls
+from .waiting_polls import PollWaiter, Waiter, WaitingPolls
 
 if TYPE_CHECKING:
     from .threads import ThreadDriver
@@ -62,7 +62,7 @@ class WaitingGroupPolls:
 
         def take_or_wait(now: Now) -> PollWaiter:
             until_ns = NEVER_NS if timeout_ns < 0 else now.monotonic_ns + timeout_ns
-            waiter = PollWaiter(command, principal, until_ns, on_settled=on_settled)
+            waiter = Waiter(command, principal, until_ns, on_settled=on_settled)
             messages = self._driver.execute_locked(command, now, principal)
             if messages or not (timeout_ns and command.limit):
                 waiter.settle(messages)
@@ -92,7 +92,8 @@ class WaitingGroupPolls:
     def serve(self, done: Done[Any] | None) -> None:
         """Hand out what is ready: where a command changed something, or, without one, everywhere."""
         if self.waiting:
-            for place in self._queues.groups(None if done is None else done.wakes):
+            topics = None if done is None else {one.topic for one in done.partitions}
+            for place in self._queues.groups(topics):
                 self._serve_group(*place)
 
     def _serve_group(self, topic: str, group: str) -> None:

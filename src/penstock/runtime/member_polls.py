@@ -67,7 +67,7 @@ class WaitingMemberPolls:
 
         def take_or_wait(now: Now) -> MemberWaiter:
             until_ns = NEVER_NS if timeout_ns < 0 else now.monotonic_ns + timeout_ns
-            waiter = MemberWaiter(command, principal, until_ns, on_settled=on_settled)
+            waiter = Waiter(command, principal, until_ns, on_settled=on_settled)
             messages = self._driver.execute_locked(command, now, principal)
             if messages or timeout_ns == 0 or not self._is_parked(waiter, now):
                 waiter.settle(messages)
@@ -102,6 +102,7 @@ class WaitingMemberPolls:
             return False
         # From now on every change of the assignment ends the wait, so the poll comes again in any generation.
         waiter.command = msgspec.structs.replace(command, generation=None)
+        waiter.begin()
         self.waiting[waiter] = standing.assigned
         self._by_member.setdefault((group, member), set()).add(waiter)
         for partition in standing.assigned:
@@ -128,8 +129,8 @@ class WaitingMemberPolls:
                 # One that is a member no more hears so with its next call.
                 self._end(waiter, now)
                 waiter.settle(LeasedMessages())
-        for mark in done.marks:
-            place = (mark.partition.topic, mark.partition.number)
+        for partition in done.partitions:
+            place = (partition.topic, partition.number)
             for waiter in [*self._by_partition.get(place, ())]:
                 self._try_again(waiter, now)
 

@@ -291,7 +291,7 @@ class ThreadDriver:
             self.expect(done.due_ns)
         if done.has_letters:
             self._sync_soon()
-        elif done.marks and not is_noted:
+        elif done.partitions and not is_noted:
             self.note_change()
         if is_awaited and self.node.changes:
             # To serve consumers records leases.

@@ -32,15 +32,19 @@ class Waiter(Generic[C]):
     error: BaseException | None = None
     is_settled: bool = False
     on_settled: Callable[[], None] | None = None
-    _pending: Lock = field(default_factory=Lock)
+    # Held until it is settled; only one that waits has it.
+    _pending: "Lock | None" = None
 
-    def __post_init__(self) -> None:
+    def begin(self) -> None:
+        """It has to wait. With the driver's lock held."""
+        self._pending = Lock()
         self._pending.acquire()
 
     def settle(self, messages: LeasedMessages, error: BaseException | None = None) -> None:
         """With the driver's lock held."""
         self.messages, self.error, self.is_settled = messages, error, True
-        self._pending.release()
+        if self._pending is not None:
+            self._pending.release()
         if self.on_settled is not None:
             self.on_settled()
 
@@ -52,6 +56,7 @@ class Waiter(Generic[C]):
 
     def wait(self, timeout_s: float) -> None:
         """Return when settled, or when the time is up; below zero: however long it takes."""
+        assert self._pending is not None, "it was entered"
         self._pending.acquire(timeout=timeout_s)
 
 
@@ -76,6 +81,7 @@ class WaitingPolls:
         self._timed: set[PollWaiter] = set()
 
     def enter(self, waiter: PollWaiter) -> None:
+        waiter.begin()
         self.queues.setdefault(_place(waiter), OrderedDict())[waiter] = None
         if waiter.until_ns < NEVER_NS:
             self._timed.add(waiter)

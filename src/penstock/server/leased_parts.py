@@ -1,12 +1,11 @@
 """Messages of a poll in binary: batches as clients read them, with receipts in columns beside them."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from itertools import accumulate
 
 from ..api.leased import LeasedMessages, LeasedPart
-from ..codec import Columns, encode
-from ..codec.columns import without_empty
+from ..codec import Columns, Encoded, encode
+from ..codec.columns import one_or_all, without_empty
 from ..codec.leased import LeaseColumns, collapsed, encode_leased
 from ..config import LimitsConfig
 
@@ -27,36 +26,28 @@ _PART_BYTES = 8 << 20
 
 def leased_parts(messages: LeasedMessages) -> bytes:
     """Messages in the form of docs/formats/leased.md."""
-    return encode_leased(
-        (_lent(part), encode(_columns(part), limits=_LIMITS))
-        for some in _pieces(messages)
-        for part in some.leased()
-    )
+    parts: list[tuple[LeaseColumns, Encoded]] = []
+    while messages:
+        some, messages = fitting(messages, _PART_BYTES)
+        parts += [(_lent(part), encode(_columns(part), limits=_LIMITS)) for part in some.leased()]
+    return encode_leased(parts)
 
 
 def _columns(part: LeasedPart) -> Columns:
     """As an encoder takes them. What is known to say nothing is not looked through."""
     if not part.is_bare:
         return without_empty(part.columns)
-    return Columns(values=part.values, timestamps=part.columns.timestamps)
+    return Columns(values=part.columns.values, timestamps=one_or_all(part.columns.timestamps))
 
 
-def _pieces(messages: LeasedMessages) -> Iterator[LeasedMessages]:
-    """So many at a time that a part does not become too large, and at least one."""
-    while messages:
-        count = fitting_count(messages, _PART_BYTES)
-        if count == len(messages):
-            yield messages
-            return
-        some, messages = messages.cut(count)
-        yield some
-
-
-def fitting_count(messages: LeasedMessages, bytes_max: int = ANSWER_BYTES) -> int:
-    """How many of these stay below so many bytes together; at least one."""
+def fitting(
+    messages: LeasedMessages, bytes_max: int = ANSWER_BYTES
+) -> tuple[LeasedMessages, LeasedMessages]:
+    """The first of these, as many as stay below so many bytes together, at least one; and the others."""
     if messages.content_bytes() <= bytes_max:
-        return len(messages)
-    return max(1, bisect_right(list(accumulate(messages.content_sizes())), bytes_max))
+        return messages, LeasedMessages()
+    sizes = accumulate(messages.content_sizes())
+    return messages.cut(max(1, bisect_right(list(sizes), bytes_max)))
 
 
 def _lent(part: LeasedPart) -> LeaseColumns:

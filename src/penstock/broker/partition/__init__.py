@@ -7,7 +7,6 @@ from .partition import FORMAT as FORMAT
 from .partition import Now as Now
 from .partition import Partition as Partition
 from .partition import PartitionId as PartitionId
-from .partition import Position as Position
 from .partition import Setting as Setting
 from .partition import now_of as now_of
 from .plan import PartitionPlan as PartitionPlan

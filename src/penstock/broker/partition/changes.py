@@ -3,15 +3,15 @@
 Partitions note what they append and record; a handler never says itself what is to be done about it.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from ...errors import PenstockError
 
 if TYPE_CHECKING:
-    from .partition import Now, Partition, Position
+    from .partition import Now, Partition
 
 R = TypeVar("R")
 NEVER_NS = float("inf")
@@ -20,29 +20,18 @@ Handler = Callable[[Any, Any, Any], Any]
 """Given a node, a command and the time: the reply, or raises."""
 
 
-class Mark(NamedTuple):
-    """How far a partition has to be durable before a reply may leave."""
-
-    partition: "Partition"
-    position: "Position"
-
-
 class Done(msgspec.Struct, Generic[R], frozen=True):
-    """What came of a command, for the driver, which alone acts on it.
-
-    The reply may leave when every mark is reached at the level that was asked for.
-    """
+    """What came of a command, for the driver, which alone acts on it."""
 
     reply: R | PenstockError
-    marks: tuple[Mark, ...] = ()
+    # In which something was recorded or has become ready, each once.
+    partitions: Collection["Partition"] = ()
     # When something of what was recorded is due, on the monotonic clock.
     due_ns: float = NEVER_NS
-    # Topics in which consumers may find something now.
-    wakes: frozenset[str] = frozenset()
     # Letters to other partitions wait for a sync to go on.
     has_letters: bool = False
     # Members of assigned groups, by group and name, whose assignment changed, or that are members no more.
-    members: frozenset[tuple[str, str]] = frozenset()
+    members: Collection[tuple[str, str]] = ()
 
     def outcome(self) -> R:
         """The reply, or raises what the command was refused with."""
@@ -73,20 +62,18 @@ class Changes:
         if not (self.touched or self.members or self.due_ns < NEVER_NS):
             return Done(reply)
         touched, self.touched = self.touched, set()
-        members, self.members = frozenset(self.members), set()
+        members, self.members = self.members, set()
         due_ns, self.due_ns = self.due_ns, NEVER_NS
         has_letters = False
-        marks: dict[Partition, Mark] = {}
-        wakes: set[str] = set()
+        partitions: set[Partition] = set()
         for partition, group in touched:
             machine = partition.machine
             delivery = machine.groups.get(group)
             if delivery is not None:
                 due_ns = min(due_ns, delivery.next_due_ns())
-            if partition in marks:
+            if partition in partitions:
                 continue
-            marks[partition] = Mark(partition, partition.position)
-            wakes.add(partition.topic)
+            partitions.add(partition)
             if machine.outbox.pending:
                 has_letters = True
             due_ns = min(due_ns, machine.coordinator.next_due_ns, machine.commit_names.next_due_ns)
@@ -96,4 +83,4 @@ class Changes:
                 scheduled_ns = partition.timetable.next_ns()
                 if scheduled_ns is not None:
                     due_ns = min(due_ns, now.monotonic_ns + max(0, scheduled_ns - now.wall_ns))
-        return Done(reply, tuple(marks.values()), due_ns, frozenset(wakes), has_letters, members)
+        return Done(reply, partitions, due_ns, has_letters, members)

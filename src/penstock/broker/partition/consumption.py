@@ -1,10 +1,10 @@
 """Polls and answers of a group on one partition: delivery decides, the partition records."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from ...api.groups import PartitionLanes
@@ -133,19 +133,15 @@ def _looked_at(
 
 def _note_served(delivery: Delivery, found: list[Rows], now: Now) -> None:
     """Count what each lane handed out; the first of each part has waited longest."""
-    served: dict[int, tuple[int, int]] = {}
+    averages, now_ns = delivery.hints.averages, now.monotonic_ns
     for priority, columns, *_ in found:
         times = columns.timestamps
-        groups: Iterable[tuple[int, Sequence[int]]] = ((priority, range(len(times))),)
-        if priority == MIXED:
-            by_lane = groupby(range(len(times)), columns.priorities.__getitem__)
-            groups = ((lane, list(rows)) for lane, rows in by_lane)
-        for lane, rows in groups:
-            count, wait_ns = served.get(lane, (0, 0))
-            longest_ns = max(0, now.wall_ns - times[rows[0]])
-            served[lane] = count + len(rows), wait_ns + longest_ns * len(rows)
-    for lane, (count, wait_ns) in served.items():
-        delivery.hints.averages[lane].add(count, wait_ns // count, now.monotonic_ns)
+        if priority != MIXED:
+            averages[priority].add(len(times), max(0, now.wall_ns - times[0]), now_ns)
+            continue
+        for lane, same in groupby(range(len(times)), columns.priorities.__getitem__):
+            rows = [*same]
+            averages[lane].add(len(rows), max(0, now.wall_ns - times[rows[0]]), now_ns)
 
 
 def lane_stats(partition: Partition, delivery: Delivery, now: Now) -> PartitionLanes:

@@ -57,6 +57,8 @@ _READ_BYTES = 1 << 20
 _DECISIONS_A_SNAPSHOT = 20_000
 _BYTES_A_SNAPSHOT = 64 << 20
 _HOUR_NS = 3600 * 1_000_000_000
+# What is followed by letters to other partitions, or by records in them.
+_INTENTS = frozenset({Buried, Redriven, TransactionDecided, NamedStagingsDecided})
 
 
 class Now(NamedTuple):
@@ -84,15 +86,6 @@ class HeldSnapshot(NamedTuple):
     content: SnapshotPlan
     covers: int
     ends: Sequence[tuple[Log, int]]
-
-
-class Position(NamedTuple):
-    """The ends of the four logs of a partition: everything written before has a place below them."""
-
-    messages: int
-    state: int
-    delayed: int
-    staging: int
 
 
 # As calling the classes does it, without a call of its own.
@@ -178,15 +171,6 @@ class Partition:
         )
         if config.on_damage is OnDamage.SKIP and self.machine.delays.stuck:
             self.machine.delays.try_again()
-
-    @property
-    def position(self) -> Position:
-        """Where its logs end now."""
-        delayed, staging = self.delayed.log, self.staging.log
-        delayed_end = 0 if delayed is None else delayed.end_offset
-        staging_end = 0 if staging is None else staging.end_offset
-        messages, state = self.messages.end_offset, self.journal.log.end_offset
-        return Position(messages, state, delayed_end, staging_end)
 
     @property
     def is_dirty(self) -> bool:
@@ -333,20 +317,19 @@ class Partition:
         self._decisions_since_snapshot += 1
         machine = self.machine
         for one in records:
-            if isinstance(one, Acked):
+            if type(one) is Acked:
                 self.times.acked(machine.groups[one.group], one.lease, one.runs, now.wall_ns)
             machine.apply(one, now.monotonic_ns)
             self.changes.touched.add((self, one.group))
-            if isinstance(one, Buried | Redriven | TransactionDecided | NamedStagingsDecided):
+            if type(one) in _INTENTS:
                 self._note_intent(one)
 
-    def _note_intent(
-        self, record: Buried | Redriven | TransactionDecided | NamedStagingsDecided
-    ) -> None:
+    def _note_intent(self, record: PartitionRecord) -> None:
         recorded_at, end = self.machine.outbox.recorded_at, self.journal.log.end_offset
         if isinstance(record, TransactionDecided | NamedStagingsDecided):
             recorded_at.update(dict.fromkeys(record.letters(), end))
             return
+        assert isinstance(record, Buried | Redriven), "one of the intents"
         sequence = record.sequence if isinstance(record, Buried) else record.letter.sequence
         if sequence >= 0:
             recorded_at[sequence] = end

@@ -40,7 +40,7 @@ from ...errors import (
 from ...runtime.asynchronous import ParkedPoll
 from ...runtime.tickets import Ticket
 from ..audit_notes import audited, is_audited
-from ..leased_parts import fitting_count, leased_parts
+from ..leased_parts import fitting, leased_parts
 from .admission import admitted, visible
 from .coroutines import RunningCoroutine
 from .service import BinaryService
@@ -98,11 +98,12 @@ class Commands:
                 service.rate.admit(principal.name if service.auth.is_on else connection.client)
             asked = decode_command(body)
             command = admitted(asked.command, principal, service.settings, connection.is_tls)
-            if isinstance(command, JoinGroup | Poll):
+            kind = type(command)
+            if kind is Poll or kind is JoinGroup:
                 command = replace(command, host=connection.client)
             if command is not asked.command:
                 asked = CommandRequest(command, asked.acks, asked.wait_ms)
-            self._ways[type(command)](connection, correlation, asked, principal)
+            self._ways[kind](connection, correlation, asked, principal)
         except Exception as error:
             self._fail(connection, correlation, command, error)
 
@@ -182,9 +183,8 @@ class Commands:
     def _change(
         self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
     ) -> None:
-        command, acks, _ = asked
-        if command.is_durable:
-            acks = Acks.ALL
+        command = asked.command
+        acks = Acks.ALL if command.is_durable else asked.acks
         writers = 1 if acks is Acks.ALL and not command.is_volatile else 0
         reply, ticket = self._driver.driver.start(command, by, writers=writers)
         if ticket is None or acks is Acks.NONE:
@@ -400,9 +400,8 @@ class Commands:
         standing: Standing | None,
     ) -> None:
         """Send as many as fit into one reply, and at least one. The others go back as if they had never left."""
-        fitting = fitting_count(messages)
-        if fitting < len(messages):
-            messages, others = messages.cut(fitting)
+        messages, others = fitting(messages)
+        if others:
             with suppress(PenstockError):
                 self._driver.driver.start(others.release())
         pieces = encode_leased_reply(leased_parts(messages), standing)

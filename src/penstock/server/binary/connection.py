@@ -128,11 +128,10 @@ class Connection(asyncio.Protocol):
         frames, limit = self._frames, self._requests_max
         self._is_collecting, left = True, _TURN_REQUESTS
         try:
-            while frames and left and self.in_flight < limit:
+            while frames and left > 0 and self.in_flight < limit:
                 if self._is_writing_paused or self._file_sender is not None or self.is_lost:
                     break
-                is_kafkas = self._handle(frames.popleft())
-                left = max(0, left - (_KAFKA_REQUEST_SHARE if is_kafkas else 1))
+                left -= self._handle(frames.popleft())
             # Who waited for a message hears of it before who sent it; of a crowd only one does.
             self.service.driver.answer_next()
         finally:
@@ -152,7 +151,7 @@ class Connection(asyncio.Protocol):
         if not self._is_reading_paused:
             self._is_reading_paused = True
             self.transport.pause_reading()
-        if not left:
+        if left <= 0:
             self._go_on_soon()
 
     def _go_on_soon(self) -> None:
@@ -165,8 +164,8 @@ class Connection(asyncio.Protocol):
         if not self.is_lost:
             self._go_on()
 
-    def _handle(self, frame: memoryview) -> bool:
-        """Begin with a request; whether it is one of Kafka's."""
+    def _handle(self, frame: memoryview) -> int:
+        """Begin with a request. Returns how much of a turn it takes."""
         try:
             header, body = read_header(frame)
         except BadRequest as error:
@@ -177,12 +176,14 @@ class Connection(asyncio.Protocol):
             else:
                 self._log_end(error)
                 self.close()
-            return False
-        key, version, correlation, _ = header
+            return 1
+        key, correlation = header.api_key, header.correlation
         if key < OWN_KEYS_FROM:
             self._order(header, body)
-        elif version != VERSION:
-            self.fail(correlation, BadRequest(f"version {version} of api key {key} is not known"))
+            return _KAFKA_REQUEST_SHARE
+        if header.version != VERSION:
+            refusal = BadRequest(f"version {header.version} of api key {key} is not known")
+            self.fail(correlation, refusal)
         elif key == COMMAND:
             self._commands.begin(self, correlation, body)
         elif key == HELLO:
@@ -191,7 +192,7 @@ class Connection(asyncio.Protocol):
             self._commands.cancel(self, correlation, body)
         else:
             self.fail(correlation, BadRequest(f"there is no api key {key}"))
-        return key < OWN_KEYS_FROM
+        return 1
 
     # Kafka's requests, in their order.
 

@@ -17,7 +17,7 @@ from ...api.principals import Action
 from ...broker.groups import check_group
 from ...errors import BadRequest, DamagedBatch, ModeConflict, NotFound, PenstockError, TooManyGroups
 from ...model import check_name
-from ..leased_parts import OPENED_BYTES, fitting_count, leased_parts
+from ..leased_parts import OPENED_BYTES, fitting, leased_parts
 from .requests import Request
 from .responses import (
     BATCH,
@@ -80,9 +80,8 @@ async def poll(request: Request) -> Answer:
 
 async def within_bytes(request: Request, messages: LeasedMessages) -> LeasedMessages:
     """Keep the messages that fit into one answer, at least one; the others are released, without an attempt."""
-    fitting = fitting_count(messages)
-    if fitting < len(messages):
-        messages, others = messages.cut(fitting)
+    messages, others = fitting(messages)
+    if others:
         await request.execute(others.release())
     return messages
 

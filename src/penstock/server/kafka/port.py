@@ -114,7 +114,7 @@ class KafkaServer:
         self, header: RequestHeader, body: memoryview, connection: "Connection"
     ) -> tuple[Pieces | None, str]:
         """The response, and its outcome for metrics."""
-        key, version, _, client_id = header
+        key, version, client_id = header.api_key, header.version, header.client_id
         session = self._sessions.get(connection)
         if session is None:
             session = KafkaSession(
