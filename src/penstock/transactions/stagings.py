@@ -56,7 +56,7 @@ class Staged:
 
     @property
     def message_count(self) -> int:
-        return sum(one.message_count for one in self.stagings.values())
+        return sum([one.message_count for one in self.stagings.values()])
 
     @property
     def end(self) -> int:

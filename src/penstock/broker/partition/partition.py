@@ -57,6 +57,8 @@ _READ_BYTES = 1 << 20
 _DECISIONS_A_SNAPSHOT = 20_000
 _BYTES_A_SNAPSHOT = 64 << 20
 _HOUR_NS = 3600 * 1_000_000_000
+# Records that put letters into the outbox.
+_INTENTS = (Buried, Redriven, TransactionDecided, NamedStagingsDecided)
 
 
 class Now(NamedTuple):
@@ -223,18 +225,34 @@ class Partition:
                 end = repeat.base_offset + repeat.message_count
                 return Published(self.number, repeat.base_offset, True, end)
         appended = self.messages.append(encoded, now_ns=now.wall_ns)
+        self._apply_appended(encoded, appended.head)
+        self.changes.touched.add((self, 0))
+        return _published((self.number, appended.base_offset, False, appended.next_offset, False))
+
+    def append_staged(self, batches: Sequence[Encoded], now: Now) -> None:
+        """Append batches of the staging log to the messages, with one write for as many as a segment takes.
+
+        NoSpace: those that are not written stay where they are.
+        """
+        rest = batches
+        while rest:
+            heads = self.messages.append_run(rest, now_ns=now.wall_ns)
+            for encoded, head in zip(rest, heads, strict=False):
+                self._apply_appended(encoded, head)
+            self.changes.touched.add((self, 0))
+            rest = rest[len(heads) :]
+
+    def _apply_appended(self, encoded: Encoded, head: Head) -> None:
         # Of most batches the head alone says all that the machine has to know.
         is_usual = head.attributes & KINDS == USUAL_KIND
         is_in_head = is_usual or (
             head.priorities.bit_count() == 1 and head.origin is not Origin.DELAY
         )
         if is_in_head and not encoded.has_idempotency_keys:
-            machine.apply_head(appended.head)
+            self.machine.apply_head(head)
         else:
-            machine.apply_batch(encoded.whole_body(), appended.head)
+            self.machine.apply_batch(encoded.whole_body(), head)
         self._bytes_since_snapshot += head.length
-        self.changes.touched.add((self, 0))
-        return _published((self.number, appended.base_offset, False, appended.next_offset, False))
 
     def schedule(self, columns: Columns, now: Now) -> Published:
         """Append messages with due times to the delay log, as one batch."""
@@ -331,14 +349,14 @@ class Partition:
         offset = self.journal.append(records, decided_at=decided_at, now_ns=now.wall_ns)
         self.history.note(offset, records)
         self._decisions_since_snapshot += 1
-        machine = self.machine
+        machine, groups = self.machine, {one.group for one in records}
         for one in records:
             if isinstance(one, Acked):
                 self.times.acked(machine.groups[one.group], one.lease, one.runs, now.wall_ns)
             machine.apply(one, now.monotonic_ns)
-            self.changes.touched.add((self, one.group))
-            if isinstance(one, Buried | Redriven | TransactionDecided | NamedStagingsDecided):
+            if isinstance(one, _INTENTS):
                 self._note_intent(one)
+        self.changes.touched.update((self, group) for group in groups)
 
     def _note_intent(
         self, record: Buried | Redriven | TransactionDecided | NamedStagingsDecided
