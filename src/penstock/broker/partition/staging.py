@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 
 from ...codec import Encoded, Head, Origin
 from ...codec.edit import dense
+from ...codec.head import with_origin
 from ...delivery import Delivery, claims
 from ...delivery.image import in_pieces
 from ...delivery.records import Buried
@@ -248,7 +249,7 @@ def _read(partition: Partition, stagings: Sequence[Staging]) -> Iterator[Encoded
 def _as_published(batch: memoryview, stored: Head, offset: int) -> Encoded:
     """Its origin is its place in the staging log. There are no idempotency keys: they are refused with the staging."""
     encoded = dense(batch, stored)
-    head = encoded.head._replace(origin_source=stored.epoch, origin_sequence=offset)
+    head = with_origin(encoded.head, stored.epoch, offset)
     return Encoded(head, encoded.body, has_idempotency_keys=False)
 
 
