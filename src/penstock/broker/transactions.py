@@ -166,10 +166,11 @@ class Transactions:
         those that it does not come to. Clients that keep their epoch say themselves which partitions take part: a batch
         of the last transaction that comes late is refused for that.
         """
-        for topic_id, number, *_ in producer.places[:_EXPECTED_MAX]:
-            with suppress(PartitionFaulty):
-                if self._node.partition_of(topic_id, number) is not None:
-                    yield topic_id, number
+        for topic_id, number, _, _ in producer.places[:_EXPECTED_MAX]:
+            facts = self._node.topics.by_id.get(topic_id)
+            topic = None if facts is None else self._node.open.get(facts.name)
+            if topic is not None and topic.partitions.serving_at(number) is not None:
+                yield topic_id, number
 
     def end(self, producer_id: int, epoch: int, now: Now, *, is_commit: bool) -> Producer:
         """Decide the open transaction of a producer, or find that it is decided. A commit waits for its stagings: the
