@@ -69,15 +69,16 @@ def test_one_that_cannot_be_read_holds_up_those_behind_it_and_none_before(
     world, monkeypatch
 ) -> None:
     producers = staged(world)
-    publish = staging.publish_staging
+    read = staging._read
 
-    def publish_readable(partition, one, now) -> None:
-        if partition.number == 0 and one.offset == 1:
-            raise DamagedFile("staging", "it cannot be read now")
-        publish(partition, one, now)
+    def readable(partition, some):
+        for one, batch in zip(some, read(partition, some), strict=True):
+            if partition.number == 0 and one.offset == 1:
+                raise DamagedFile("staging", "it cannot be read now")
+            yield batch
 
     with monkeypatch.context() as patch:
-        patch.setattr(staging, "publish_staging", publish_readable)
+        patch.setattr(staging, "_read", readable)
         assert commit_together(world, producers) == [True, False, False]
         assert stored(world) == [[b"x 0"], [b"x 1", b"y 1", b"z 1"], []]
         world.kill()

@@ -106,7 +106,7 @@ def test_a_commit_that_cannot_be_applied_yet_takes_no_place_of_a_put(tmp_path, m
 
     with penstock.open(tmp_path) as queue:
         with monkeypatch.context() as patch:
-            patch.setattr(staging, "publish_staging", full)
+            patch.setattr(staging, "publish_stagings", full)
             with queue.transaction() as t:
                 t.put_many([b"a", b"b"])
             assert t.ids == []
@@ -127,7 +127,7 @@ def test_a_start_with_such_a_commit_numbers_behind_it(tmp_path, monkeypatch):
         raise NoSpace("messages")
 
     with monkeypatch.context() as patch:
-        patch.setattr(staging, "publish_staging", full)
+        patch.setattr(staging, "publish_stagings", full)
         with penstock.open(tmp_path) as queue, queue.transaction() as t:
             t.put(b"a")
         with penstock.open(tmp_path) as queue, pytest.raises(Unavailable):

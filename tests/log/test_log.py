@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.codec import batches_in
+from penstock.codec import batches_in, encode_messages
 from penstock.config import LogConfig
 from penstock.errors import DamagedBatch, NoSpace, OffsetOutOfRange
 from penstock.log import Log
@@ -70,6 +70,37 @@ def test_a_segment_ends_before_the_batch_that_would_make_it_too_large():
     put(log, [Message(b"v" * 5000)])
     put(log, 1)
     assert [segment.size > 5000 for segment in log.segments[-2:]] == [True, False]
+
+
+def test_a_run_of_batches_is_stored_as_if_they_came_one_by_one():
+    disks = SimDisk(), SimDisk()
+    single, together = (new_log(CONFIG, disk) for disk in disks)
+    made = [encode_messages([Message(b"v" * size)] * 2) for size in (1, 80, 300, 5, 900, 1, 1, 400)]
+    heads = [single.append(one, now_ns=NOW_NS).head for one in made]
+    found, writes, rest = [], 0, made
+    while rest:
+        some = together.append_run(rest, now_ns=NOW_NS)
+        found, writes, rest = found + some, writes + 1, rest[len(some) :]
+    assert found == heads
+    assert writes == len(together.segments) < len(made)
+    assert (together.end_offset, together.bytes_appended) == (16, single.bytes_appended)
+    put(together, 1)
+    put(single, 1)
+    for log in (single, together):
+        log.close()
+    assert disks[0].tree() == disks[1].tree()
+
+
+def test_a_run_without_room_leaves_nothing():
+    disk = SimDisk()
+    log = new_log(disk=disk)
+    put(log, 3)
+    disk.inject(Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE))
+    with pytest.raises(NoSpace):
+        log.append_run([encode_messages([Message(b"v")])] * 2, now_ns=NOW_NS)
+    assert log.end_offset == 3
+    put(log, 1)
+    assert values(log) == [b"0", b"1", b"2", b"3"]
 
 
 def test_a_segment_ends_when_its_first_message_is_old_enough():

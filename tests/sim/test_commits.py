@@ -138,8 +138,8 @@ def a_letter_that_comes_again_publishes_again(patch: Patch) -> None:
 
     def twice(source: Any, destination: Any, letter: Any, now: Any) -> None:
         for one in letter.published:
-            for staging in named_staging.staged_here(destination, one).unpublished():
-                named_staging.publish_staging(destination, staging, now)
+            unpublished = named_staging.staged_here(destination, one).unpublished()
+            named_staging.publish_stagings(destination, unpublished, now)
             named_staging.staged_here(destination, one).published.clear()
         original(source, destination, letter, now)
 

@@ -187,8 +187,7 @@ def a_letter_that_comes_again_publishes_again(patch: Patch) -> None:
         for letter in some:
             here = stagings.open.get((letter.producer_id, letter.number))
             if letter.is_commit and here is not None:
-                for one in here.unpublished():
-                    staging.publish_staging(destination, one, now)
+                staging.publish_stagings(destination, here.unpublished(), now)
         original(source, destination, some, now)
 
     patch.setattr(forwarding, "apply_decisions", twice)

@@ -42,28 +42,33 @@ class StagingQuota:
         self._admit(partition.topic, head.producer_id, head.length)
 
     def _admit(self, topic: str, producer_id: int, size: int) -> None:
-        limits, key = self._node.limits, self._key(producer_id)
-        for name, what, limit in (
-            (_NODE, "on this node", limits.staged_bytes_max),
-            (topic, f"in {topic}", limits.staged_bytes_per_topic_max),
-            (key, "in one transaction or staging", limits.staged_bytes_per_producer_max),
+        limits, sums, key = self._node.limits, self._sums, self._key(producer_id)
+        for name, limit in (
+            (_NODE, limits.staged_bytes_max),
+            (topic, limits.staged_bytes_per_topic_max),
+            (key, limits.staged_bytes_per_producer_max),
         ):
-            known = self._sums.get(name)
+            known = sums.get(name)
             if known is None or known + size > limit:
-                known = self._sums[name] = self._counted(name)
-            if known + size > limit:
-                raise OverStagingQuota(what, found=known, adding=size, limit=limit)
-        if len(self._sums) > _SUMS_MAX:
-            self._sums.clear()
+                known = sums[name] = self._counted(name)
+                if known + size > limit:
+                    raise OverStagingQuota(_where(name), found=known, adding=size, limit=limit)
+        if len(sums) > _SUMS_MAX:
+            sums.clear()
             return
         for name in (_NODE, topic, key):
-            self._sums[name] += size
+            sums[name] += size
 
     def _key(self, producer_id: int) -> TransactionKey:
         if producer_id >= STAGING_ID_FIRST:
             return TransactionKey(producer_id, NAMED_NUMBER)
         producer = self._node.transactions.coordinator(producer_id).find(producer_id)
-        return TransactionKey(producer_id, producer.number + (not producer.is_open))
+        if producer.is_open:
+            return TransactionKey(producer_id, producer.number)
+        # It begins with this batch: there is nothing to count.
+        key = TransactionKey(producer_id, producer.number + 1)
+        self._sums.setdefault(key, 0)
+        return key
 
     def _counted(self, name: str | TransactionKey) -> int:
         if isinstance(name, TransactionKey):
@@ -75,3 +80,9 @@ class StagingQuota:
         if name != _NODE:
             partitions = self._node.topic(name).partitions
         return sum(one.machine.stagings.bytes for one in partitions)
+
+
+def _where(name: str | TransactionKey) -> str:
+    if isinstance(name, TransactionKey):
+        return "in one transaction or staging"
+    return "on this node" if name == _NODE else f"in {name}"

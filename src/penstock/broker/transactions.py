@@ -83,6 +83,13 @@ class Transactions:
         self._authorise(coordinator.find(producer_id))
         return coordinator
 
+    def usable(self, producer_id: int, epoch: int) -> Producer:
+        """A producer that the command's principal may speak for, and that may use its transaction.
+
+        NotFound, Forbidden, ProducerFenced, TransactionInProgress.
+        """
+        return self.owned(producer_id).require(producer_id, epoch)
+
     def _authorise(self, producer: Producer) -> None:
         principal = self._node.principal
         if principal is not LOCAL:
@@ -142,20 +149,15 @@ class Transactions:
         home.record([*records, record], now)
         return coordinator.by_name[name]
 
-    def enrol(
-        self, producer_id: int, epoch: int, partitions: Sequence[Partition], now: Now
-    ) -> Producer:
-        """The producer, its transaction open, with these partitions in it. ProducerFenced, TransactionInProgress."""
-        home = self.home(producer_id)
-        coordinator = home.machine.coordinator
-        producer = coordinator.require(producer_id, epoch)
+    def enrol(self, producer: Producer, partitions: Sequence[Partition], now: Now) -> None:
+        """Have the transaction of a producer open, with these partitions in it. Refused: too many."""
+        if producer.is_open and all(one.identity in producer.participants for one in partitions):
+            return
         joining: dict[Participant, None] = dict.fromkeys((*one.identity,) for one in partitions)
         if not producer.is_open and not producer.keeps_epoch:
             joining.update(dict.fromkeys(self._last_participants(producer)))
-        record = coordinator.grown(producer, (*joining,), now.wall_ns)
-        if record is not None:
-            home.record((record,), now)
-        return producer
+        home = self.home(producer.producer_id)
+        home.record((home.machine.coordinator.grown(producer, (*joining,), now.wall_ns),), now)
 
     def _last_participants(self, producer: Producer) -> Iterator[Participant]:
         """Partitions that hold messages of the producer's last transaction, and serve.
@@ -164,10 +166,11 @@ class Transactions:
         those that it does not come to. Clients that keep their epoch say themselves which partitions take part: a batch
         of the last transaction that comes late is refused for that.
         """
-        for topic_id, number, *_ in producer.places[:_EXPECTED_MAX]:
-            with suppress(PartitionFaulty):
-                if self._node.partition_of(topic_id, number) is not None:
-                    yield topic_id, number
+        for topic_id, number, _, _ in producer.places[:_EXPECTED_MAX]:
+            facts = self._node.topics.by_id.get(topic_id)
+            topic = None if facts is None else self._node.open.get(facts.name)
+            if topic is not None and topic.partitions.serving_at(number) is not None:
+                yield topic_id, number
 
     def end(self, producer_id: int, epoch: int, now: Now, *, is_commit: bool) -> Producer:
         """Decide the open transaction of a producer, or find that it is decided. A commit waits for its stagings: the

@@ -301,6 +301,16 @@ def place(
     )
 
 
+def with_transaction(head: Head, transaction_id: int) -> Head:
+    """Returns the head as one of a transaction, with the old head checksum."""
+    return head_of((*head[:17], transaction_id, *head[18:]))
+
+
+def with_origin(head: Head, source: int, sequence: int) -> Head:
+    """Returns the head with this origin, of the same kind, and with the old head checksum."""
+    return head_of((*head[:18], source, sequence, *head[20:]))
+
+
 def stamp(
     head: Head,
     *,

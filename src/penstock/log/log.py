@@ -166,6 +166,40 @@ class Log:
             self.tap.appended(self, placed, (packed, *body))
         return _appended((base_offset, next_offset, placed.append_time, placed))
 
+    def append_run(self, batches: Sequence[Encoded], *, now_ns: int) -> list[Head]:
+        """Write verified batches behind each other at the end, with one write: as many as the active segment takes, and
+        at least one. Returns their heads there, without the checksum. NoSpace: nothing was written.
+        """
+        active = self.segments[-1]
+        if self.must_roll(active, batches[0].head, now_ns):
+            active = self.roll()
+        size, offset, epoch = active.size, self.end_offset, self.epochs[-1].epoch
+        append_time = max(now_ns, self.append_time)
+        heads: list[Head] = []
+        pieces: list[tuple[Buffer, ...]] = []
+        for encoded in batches:
+            head = encoded.head
+            if heads and not self._has_room(size, offset - active.base_offset, head):
+                break
+            placed = place(
+                head,
+                base_offset=offset,
+                unsynced=offset - self.durable_end,
+                epoch=epoch,
+                append_time=append_time,
+            )
+            heads.append(placed)
+            pieces.append((pack_head(placed, seed=self.seed), *encoded.body))
+            size, offset = size + head.length, Offset(offset + head.last_delta + 1)
+        active.append_run(heads, [part for parts in pieces for part in parts])
+        self._kept_offset, self._kept = -1, None
+        self.bytes_appended += sum(one.length for one in heads)
+        self.end_offset, self.append_time = offset, append_time
+        if self.tap is not None:
+            for placed, parts in zip(heads, pieces, strict=True):
+                self.tap.appended(self, placed, parts)
+        return heads
+
     def go_on_behind(self, head: Head) -> None:
         """Take note of a batch that was written to the active segment as it came, and not by `append`."""
         self._kept_offset, self._kept = -1, None
@@ -175,18 +209,22 @@ class Log:
     def must_roll(self, active: Segment, head: Head, now_ns: int) -> bool:
         if active.size == 0:
             return False
-        config = self.config
-        if active.size + head.length > config.segment_size_bytes:
+        if not self._has_room(active.size, self.end_offset - active.base_offset, head):
             return True
-        messages = self.end_offset - active.base_offset
-        if messages + head.last_delta > _RELATIVE_OFFSET_MAX:
-            return True
-        if config.segment_messages_max != OFF and messages >= config.segment_messages_max:
-            return True
-        if config.segment_age_ms == OFF:
+        age_ms = self.config.segment_age_ms
+        if age_ms == OFF:
             return False
         index = active.loaded or active.index()
-        return now_ns - index.first_time >= config.segment_age_ms * 1_000_000
+        return now_ns - index.first_time >= age_ms * 1_000_000
+
+    def _has_room(self, size: int, messages: int, head: Head) -> bool:
+        """Whether a segment of so many bytes and messages takes one more batch."""
+        config = self.config
+        if size + head.length > config.segment_size_bytes:
+            return False
+        if messages + head.last_delta > _RELATIVE_OFFSET_MAX:
+            return False
+        return config.segment_messages_max == OFF or messages < config.segment_messages_max
 
     def roll(self) -> Segment:
         """Append to a new segment from now on. The next plan syncs the old one before it. Returns the new one."""

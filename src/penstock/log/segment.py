@@ -1,6 +1,6 @@
 """One file of batches and its index."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -90,6 +90,14 @@ class Segment:
         if self.loaded is not None:
             self.loaded.add(head, self.size)
         self.size += head.length
+
+    def append_run(self, heads: Sequence[Head], parts: Sequence[Buffer]) -> None:
+        """Write stamped batches at the end, with one write."""
+        (self.opened or self.file).append(*parts)
+        for head in heads:
+            if self.loaded is not None:
+                self.loaded.add(head, self.size)
+            self.size += head.length
 
     def index(self) -> Index:
         """The index of the whole segment, loaded or built when first needed."""

@@ -150,18 +150,17 @@ class Coordinator:
 
     def grown(
         self, producer: Producer, participants: tuple[Participant, ...], at_ns: int
-    ) -> TransactionGrown | None:
-        """What has to be recorded before these partitions take stagings; None if all is known. Refused: too many."""
-        fresh = tuple(one for one in participants if one not in producer.participants)
-        if producer.is_open and not fresh:
-            return None
-        if not producer.is_open:
-            fresh = participants
-        known = len(producer.participants) if producer.is_open else 0
-        if known + len(fresh) > PARTICIPANTS_MAX:
+    ) -> TransactionGrown:
+        """What has to be recorded before these partitions take stagings. Refused: too many."""
+        number, known = producer.number + 1, 0
+        if producer.is_open:
+            number, known = producer.number, len(producer.participants)
+            participants = tuple(one for one in participants if one not in producer.participants)
+        if known + len(participants) > PARTICIPANTS_MAX:
             raise Refused(f"a transaction has at most {PARTICIPANTS_MAX} partitions")
-        number = producer.number if producer.is_open else producer.number + 1
-        return TransactionGrown(0, producer.producer_id, number, producer.epoch, fresh, at_ns)
+        return TransactionGrown(
+            0, producer.producer_id, number, producer.epoch, participants, at_ns
+        )
 
     def ending(self, producer_id: int, epoch: int, *, is_commit: bool) -> Producer:
         """The producer whose open, or last, transaction an end of this epoch is about.

@@ -56,7 +56,7 @@ class Staged:
 
     @property
     def message_count(self) -> int:
-        return sum(one.message_count for one in self.stagings.values())
+        return sum([one.message_count for one in self.stagings.values()])
 
     @property
     def end(self) -> int:
@@ -139,8 +139,15 @@ class Stagings:
         if head.message_count and not self.is_over(key):
             self._add(key, Staging(head.base_offset, head.message_count, head.length))
 
+    def _of(self, key: TransactionKey) -> Staged:
+        """What an open transaction has here, from now on if there was nothing."""
+        found = self.open.get(key)
+        if found is None:
+            found = self.open[key] = Staged()
+        return found
+
     def _add(self, key: TransactionKey, staging: Staging) -> None:
-        self.open.setdefault(key, Staged()).stagings[staging.offset] = staging
+        self._of(key).stagings[staging.offset] = staging
         self.live.add_range(staging.offset, staging.offset + staging.message_count)
         self.bytes += staging.length
 
@@ -148,18 +155,17 @@ class Stagings:
         """Take note of a batch among the messages that was a staging; after a start it comes before the staging."""
         key = TransactionKey(head.producer_id, head.transaction_id)
         if not self.is_over(key):
-            open_here = self.open.setdefault(key, Staged())
-            open_here.published[head.origin_sequence] = head.base_offset
+            self._of(key).published[head.origin_sequence] = head.base_offset
 
     def scheduled(self, head: Head) -> None:
         """Take note of a batch of the delay log that was a staging; as `published`."""
         key = TransactionKey(head.producer_id, head.transaction_id)
         if not self.is_over(key):
-            self.open.setdefault(key, Staged()).published[head.origin_sequence] = ~head.base_offset
+            self._of(key).published[head.origin_sequence] = ~head.base_offset
 
     def answered(self, key: TransactionKey, group: int) -> None:
         """Take note of an answer, or of offsets, that a transaction holds of a group."""
-        self.open.setdefault(key, Staged()).groups.add(group)
+        self._of(key).groups.add(group)
 
     def apply(self, record: StagingRecord | NamedStagingsEnded) -> None:
         _APPLY[type(record)](self, record)
@@ -206,7 +212,7 @@ class Stagings:
         key = TransactionKey(record.producer_id, record.number)
         for one in record.stagings:
             self._add(key, Staging(*one))
-        self.open.setdefault(key, Staged()).published.update(record.published)
+        self._of(key).published.update(record.published)
 
     def snapshot(self) -> Iterator[StagingRecord | NamedStagingsEnded]:
         if self.covered:

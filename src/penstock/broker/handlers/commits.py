@@ -102,7 +102,7 @@ def stage_batch(node: "Node", command: StageNamedBatch, now: Now) -> Staged:
     if head.producer_id >= 0:
         raise MalformedBatch("a batch of a named commit has no producer: its staging is one")
     marks = Marks(producer_id=staging_id, producer_epoch=_EPOCH, first_sequence=command.sequence)
-    encoded = client_batch_to_stage(partition, batch, marks, now)
+    encoded = client_batch_to_stage(partition, batch, now, marks=marks)
     node.commits.owned(staging_id)
     if node.bindings:
         require_valid(node, PublishBatch(command.topic, command.partition, command.batch))

@@ -7,6 +7,7 @@ from ...api.commits import StageNamed
 from ...api.publish import Publish
 from ...api.transactions import Placed, Stage, Staged
 from ...codec import Encoded, Marks
+from ...codec.head import with_transaction
 from ...errors import Refused
 from ...transactions.records import Place
 from ..partition import Now, Partition
@@ -65,7 +66,7 @@ def _next_sequence(partition: Partition, producer_id: int, epoch: int) -> int:
 
 def stage_encoded(partition: Partition, encoded: Encoded, number: int, now: Now) -> Staged:
     """Stage a batch in the transaction of this number."""
-    head = encoded.head._replace(transaction_id=number)
+    head = with_transaction(encoded.head, number)
     numbered = Encoded(head, encoded.body, has_idempotency_keys=False)
     is_repeat = partition.stage(numbered, now) is None
     return Staged(partition.number, head.first_sequence, is_repeat)

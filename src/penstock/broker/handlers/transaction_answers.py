@@ -57,7 +57,7 @@ def stage_answers(node: "Node", command: StageAnswers, now: Now) -> None:
     found = _all_answered(node, command.answers, claimant, now)
     if found:
         partitions = [*dict.fromkeys(one.partition for one in found)]
-        node.transactions.enrol(command.producer_id, command.epoch, partitions, now)
+        node.transactions.enrol(producer, partitions, now)
         _claim(found, claimant, now)
 
 
@@ -156,7 +156,7 @@ def stage_offsets(node: "Node", command: StageOffsets, now: Now) -> None:
         return
     key = _key_of(producer)
     partitions = [*dict.fromkeys(partition for partition, _ in places)]
-    node.transactions.enrol(command.producer_id, command.epoch, partitions, now)
+    node.transactions.enrol(producer, partitions, now)
     for partition, said in places:
         # New here: where it begins is no progress yet, whatever becomes of the transaction.
         delivery = partition.open_group(group, partition.messages.start_offset, now)

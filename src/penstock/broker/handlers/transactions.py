@@ -74,9 +74,11 @@ def heartbeat(node: "Node", command: ProducerHeartbeat, now: Now) -> None:
 
 
 def begin(node: "Node", command: BeginTransaction, now: Now) -> str:
-    node.transactions.owned(command.producer_id)
+    coordinator = node.transactions.owned(command.producer_id)
     partitions = [node.partition(*one) for one in command.partitions]
-    return id_of(node.transactions.enrol(command.producer_id, command.epoch, partitions, now))
+    producer = coordinator.require(command.producer_id, command.epoch)
+    node.transactions.enrol(producer, partitions, now)
+    return id_of(producer)
 
 
 def id_of(producer: Producer) -> str:
@@ -91,14 +93,13 @@ def stage(node: "Node", command: Stage, now: Now) -> Sequence[Staged]:
         return []
     session = command.producer_id, command.epoch
     # Refused here, before the transaction begins.
-    node.transactions.owned(command.producer_id).require(*session)
-    return stage_messages(
-        node,
-        command,
-        session,
-        lambda partitions: node.transactions.enrol(*session, partitions, now).number,
-        now,
-    )
+    producer = node.transactions.usable(*session)
+
+    def enrol(partitions: Sequence[Partition]) -> int:
+        node.transactions.enrol(producer, partitions, now)
+        return producer.number
+
+    return stage_messages(node, command, session, enrol, now)
 
 
 def stage_batch(node: "Node", command: StageBatch, now: Now) -> Staged:
@@ -107,13 +108,13 @@ def stage_batch(node: "Node", command: StageBatch, now: Now) -> Staged:
     head = batch.encoded.head
     if head.producer_id < 0:
         raise MalformedBatch("a batch of a transaction has its producer's id, epoch and sequence")
-    encoded = client_batch_to_stage(partition, batch, head.marks, now)
-    node.transactions.owned(head.producer_id).require(head.producer_id, head.producer_epoch)
+    encoded = client_batch_to_stage(partition, batch, now)
+    producer = node.transactions.usable(head.producer_id, head.producer_epoch)
     if node.bindings:
         require_valid(node, PublishBatch(command.topic, command.partition, command.batch))
     node.guard.admit_bytes(head.length, now)
     node.staging_quota.require_room(partition, encoded)
-    producer = node.transactions.enrol(head.producer_id, head.producer_epoch, (partition,), now)
+    node.transactions.enrol(producer, (partition,), now)
     return stage_encoded(partition, encoded, producer.number, now)
 
 
@@ -123,9 +124,7 @@ def stage_records(node: "Node", command: StageRecords, now: Now) -> Staged:
         command.batch, partition.config, now, node.limits, is_transactional=True
     )
     head = batch.encoded.head
-    producer = node.transactions.owned(head.producer_id).require(
-        head.producer_id, head.producer_epoch
-    )
+    producer = node.transactions.usable(head.producer_id, head.producer_epoch)
     is_repeat = partition.machine.staging_producers.repeat_of(head) is not None
     identity = (*partition.identity,)
     if not is_repeat and not (producer.is_open and identity in producer.participants):

@@ -149,11 +149,13 @@ def _send(
             # Also if one of them could not be taken: those before it were.
             arrived = destination.machine.arrived[channel].get(where, 0)
             log = destination.messages if is_message else destination.journal.log
+            sent = Sent(destination.identity, channel, log.end_offset)
             for one in run:
                 if one.sequence <= arrived and one not in refused:
-                    place = places.get(one.sequence, -1)
-                    sent = Sent(destination.identity, channel, log.end_offset, place)
-                    outbox.sent[one.sequence] = sent
+                    place = places.get(one.sequence)
+                    outbox.sent[one.sequence] = (
+                        sent if place is None else sent._replace(offset=place)
+                    )
     return _returned(source, refused)
 
 

@@ -14,7 +14,7 @@ from ...transactions.stagings import NAMED_NUMBER, Staged, TransactionKey, runs_
 from .outbox import NamedDecision
 from .partition import Now, Partition
 from .records import Arrived
-from .staging import publish_staging, record_ends, require_durable_delays
+from .staging import publish_stagings, record_ends, require_durable_delays
 
 _NOTHING = Staged()
 
@@ -35,9 +35,7 @@ def apply_named_decision(
             f"here, and {found} are there"
         )
         raise DamagedFile(destination.staging.directory, reason)
-    for staged in chosen:
-        for staging in staged.unpublished():
-            publish_staging(destination, staging, now)
+    publish_stagings(destination, [one for each in chosen for one in each.unpublished()], now)
     require_durable_delays(destination, chosen)
     arrived = Arrived(0, source.identity.as_source, letter.sequence)
     name = source.machine.commit_names.by_id.get(letter.name_id)

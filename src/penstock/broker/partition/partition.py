@@ -207,18 +207,34 @@ class Partition:
                 end = repeat.base_offset + repeat.message_count
                 return Published(self.number, repeat.base_offset, True, end)
         appended = self.messages.append(encoded, now_ns=now.wall_ns)
+        self._apply_appended(encoded, appended.head)
+        self.changes.touched.add((self, 0))
+        return _published((self.number, appended.base_offset, False, appended.next_offset, False))
+
+    def append_staged(self, batches: Sequence[Encoded], now: Now) -> None:
+        """Append batches of the staging log to the messages, with one write for as many as a segment takes.
+
+        NoSpace: those that are not written stay where they are.
+        """
+        rest = batches
+        while rest:
+            heads = self.messages.append_run(rest, now_ns=now.wall_ns)
+            for encoded, head in zip(rest, heads, strict=False):
+                self._apply_appended(encoded, head)
+            self.changes.touched.add((self, 0))
+            rest = rest[len(heads) :]
+
+    def _apply_appended(self, encoded: Encoded, head: Head) -> None:
         # Of most batches the head alone says all that the machine has to know.
         is_usual = head.attributes & KINDS == USUAL_KIND
         is_in_head = is_usual or (
             head.priorities.bit_count() == 1 and head.origin is not Origin.DELAY
         )
         if is_in_head and not encoded.has_idempotency_keys:
-            machine.apply_head(appended.head)
+            self.machine.apply_head(head)
         else:
-            machine.apply_batch(encoded.whole_body(), appended.head)
+            self.machine.apply_batch(encoded.whole_body(), head)
         self._bytes_since_snapshot += head.length
-        self.changes.touched.add((self, 0))
-        return _published((self.number, appended.base_offset, False, appended.next_offset, False))
 
     def schedule(self, columns: Columns, now: Now) -> Published:
         """Append messages with due times to the delay log, as one batch."""

@@ -67,8 +67,11 @@ class Producers:
         if head.producer_id == PRODUCER_NONE:
             return
         known = self.by_id.get(head.producer_id)
-        if known is None or head.producer_epoch > known.epoch:
+        if known is None:
             known = self.by_id[head.producer_id] = Producer(head.producer_epoch, 0)
+        elif head.producer_epoch > known.epoch:
+            known.epoch = head.producer_epoch
+            known.recent.clear()
         count = head.last_delta + 1
         known.next_sequence = (head.first_sequence + count) & _SEQUENCE_MASK
         known.recent.append(Sent(head.first_sequence, count, head.base_offset))

@@ -72,9 +72,12 @@ def _encode_delayed(
 
 
 def client_batch_to_stage(
-    partition: Partition, batch: CheckedBatch, marks: Marks, now: Now
+    partition: Partition, batch: CheckedBatch, now: Now, *, marks: Marks | None = None
 ) -> Encoded:
-    """A batch that a client encoded, with these marks. Refused: an idempotency key, or a due time for some only."""
+    """A batch that a client encoded, with these marks, or with those that it has.
+
+    Refused: an idempotency key, or a due time for some only.
+    """
     encoded, messages, due_at = batch
     if encoded.has_idempotency_keys:
         raise Refused(
@@ -83,8 +86,10 @@ def client_batch_to_stage(
     if due_at is not None:
         assert messages is not None, "they were read with their due times"
         delayed = [Delayed(*one) for one in zip(messages, due_at, strict=True)]
-        return _encode_delayed(partition, delayed, marks, now)
+        return _encode_delayed(partition, delayed, marks or encoded.head.marks, now)
     encoded = with_time_to_live(partition, encoded, now)
+    if marks is None:
+        return encoded
     head = encoded.head._replace(
         producer_id=marks.producer_id,
         producer_epoch=marks.producer_epoch,

@@ -5,14 +5,17 @@ record that ends the transaction here comes last, in one batch with the note tha
 transaction has answered.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from pyroaring import BitMap64
 
-from ...codec import Encoded, Origin
+from ...codec import Encoded, Head, Origin
 from ...codec.edit import dense
+from ...codec.head import with_origin
 from ...delivery import Delivery, claims
+from ...delivery.image import in_pieces
 from ...delivery.records import Buried
 from ...errors import Damaged, DamagedFile, NoSpace
 from ...transactions import Coordinator
@@ -26,6 +29,8 @@ from .partition import Now, Partition
 from .records import Arrived, CommitNoted, PartitionRecord
 
 _NOTHING = Staged()
+# What is read of the staging log, and written to the messages, in one go.
+_BYTES_AT_ONCE = 1 << 20
 
 
 class DelaysUnsynced(Exception):  # A letter that comes again after the next sync, and no failure.
@@ -37,7 +42,49 @@ def apply_decisions(
 ) -> None:
     """Publish what transactions have staged here, or drop it. NoSpace, Damaged, DelaysUnsynced: the rest comes again.
 
-    Many transactions end in one batch of records. Whatever goes wrong with one, those before it have ended.
+    What many have staged is published with one write, and they end in one batch of records. Whatever goes wrong with
+    one, those before it have ended.
+    """
+    ready: list[tuple[Decision, Staged]] = []
+    unpublished: list[Staging] = []
+    failure: Damaged | NoSpace | None = None
+    for letter in letters:
+        key = TransactionKey(letter.producer_id, letter.number)
+        staged = destination.machine.stagings.open.get(key, _NOTHING)
+        if letter.is_commit:
+            if staged.message_count != letter.message_count:
+                failure = _incomplete(destination, letter, staged)
+                break
+            unpublished += staged.unpublished()
+        ready.append((letter, staged))
+    try:
+        publish_stagings(destination, unpublished, now)
+    except (Damaged, NoSpace) as error:
+        failure = error
+    _end_published(source, destination, ready, now, is_all=failure is None)
+    if failure is not None:
+        raise failure
+
+
+def _incomplete(destination: Partition, letter: Decision, staged: Staged) -> DamagedFile:
+    reason = (
+        f"transaction {letter.number} of producer {letter.producer_id} is committed with "
+        f"{letter.message_count} messages, and {staged.message_count} are there"
+    )
+    return DamagedFile(destination.staging.directory, reason)
+
+
+def _end_published(
+    source: Partition,
+    destination: Partition,
+    decisions: Iterable[tuple[Decision, Staged]],
+    now: Now,
+    *,
+    is_all: bool,
+) -> None:
+    """Record the end of transactions; not `is_all`: up to the first one of which something is not published.
+
+    DelaysUnsynced: those before it have ended.
     """
     ended: list[PartitionRecord] = []
     where, last = source.identity.as_source, 0
@@ -49,41 +96,24 @@ def apply_decisions(
             ended.clear()
 
     try:
-        for letter in letters:
-            staged = _carried_out(destination, letter, now)
-            key = TransactionKey(letter.producer_id, letter.number)
+        for letter, staged in decisions:
+            key, is_commit = TransactionKey(letter.producer_id, letter.number), letter.is_commit
+            if is_commit:
+                if not is_all and staged.unpublished():
+                    break
+                require_durable_delays(destination, (staged,))
             if staged.groups:
                 # What its answers come to rests on all that was recorded before.
                 record()
                 arrived = Arrived(0, where, letter.sequence)
-                _end(destination, key, now, arrived, is_commit=letter.is_commit)
+                _end(destination, key, now, arrived, is_commit=is_commit)
             else:
-                ended.append(_ended(staged, key, is_commit=letter.is_commit))
+                ended.append(_ended(staged, key, is_commit=is_commit))
                 last = letter.sequence
-    except (Damaged, NoSpace, DelaysUnsynced):
+    except DelaysUnsynced:
         record()
         raise
     record()
-
-
-def _carried_out(destination: Partition, letter: Decision, now: Now) -> Staged:
-    """What a transaction has here, published if it is committed.
-
-    DamagedFile also if not everything is here that was when it was decided.
-    """
-    key = TransactionKey(letter.producer_id, letter.number)
-    staged = destination.machine.stagings.open.get(key, _NOTHING)
-    if letter.is_commit:
-        if (found := staged.message_count) != letter.message_count:
-            reason = (
-                f"transaction {letter.number} of producer {letter.producer_id} is committed with "
-                f"{letter.message_count} messages, and {found} are there"
-            )
-            raise DamagedFile(destination.staging.directory, reason)
-        for staging in staged.unpublished():
-            publish_staging(destination, staging, now)
-        require_durable_delays(destination, (staged,))
-    return staged
 
 
 def is_kept(partition: Partition, staged: Staged) -> bool:
@@ -167,19 +197,60 @@ def _noted(
         yield CommitNoted(delivery.group, note)
 
 
-def publish_staging(partition: Partition, staging: Staging, now: Now) -> None:
-    """Append a batch of the staging log to the messages, body unchanged."""
+def publish_stagings(partition: Partition, stagings: Sequence[Staging], now: Now) -> None:
+    """Append batches of the staging log to the messages, in this order, bodies unchanged.
+
+    DamagedBatch, NoSpace: some of those before it are there, and in this order.
+    """
+    for some in in_pieces(stagings, _length_of, bytes_max=_BYTES_AT_ONCE):
+        batches: list[Encoded] = []
+        try:
+            for one in _read(partition, some):
+                batches.append(one)  # noqa: PERF402 - One that cannot be read leaves those before it.
+        finally:
+            for origin, group in groupby(batches, key=_origin_of):
+                if origin is Origin.DELAY:
+                    for one in group:
+                        partition.schedule_staged(one, now)
+                else:
+                    partition.append_staged([*group], now)
+
+
+def _length_of(staging: Staging) -> int:
+    return staging.length
+
+
+def _origin_of(batch: Encoded) -> Origin:
+    return batch.head.origin
+
+
+def _read(partition: Partition, stagings: Sequence[Staging]) -> Iterator[Encoded]:
+    """Batches of the staging log as they are published, in this order; what lies together there is read in one go."""
     log = partition.staging.log
     assert log is not None, "there is a staging, so there is a log"
-    run = log.read(staging.offset, bytes_max=staging.length)
-    stored, encoded = run.heads[0], dense(run.data, run.heads[0])
-    # Its origin is its place in the staging log. There are no idempotency keys: they are refused with the staging.
-    head = encoded.head._replace(origin_source=stored.epoch, origin_sequence=staging.offset)
-    published = Encoded(head, encoded.body, has_idempotency_keys=False)
-    if stored.origin is Origin.DELAY:
-        partition.schedule_staged(published, now)
-    else:
-        partition.append(published, now)
+    wanted = {one.offset: one for one in stagings}
+    found: dict[int, Encoded] = {}
+    for first in stagings:
+        if first.offset not in found:
+            size, following = 0, wanted.get(first.offset)
+            while following is not None:
+                size += following.length
+                following = wanted.get(following.offset + following.message_count)
+            run, position = log.read(first.offset, bytes_max=size), 0
+            for head in run.heads:
+                offset = first.offset if position == 0 else head.base_offset
+                found[offset] = _as_published(
+                    run.data[position : position + head.length], head, offset
+                )
+                position += head.length
+        yield found.pop(first.offset)
+
+
+def _as_published(batch: memoryview, stored: Head, offset: int) -> Encoded:
+    """Its origin is its place in the staging log. There are no idempotency keys: they are refused with the staging."""
+    encoded = dense(batch, stored)
+    head = with_origin(encoded.head, stored.epoch, offset)
+    return Encoded(head, encoded.body, has_idempotency_keys=False)
 
 
 def require_durable_delays(partition: Partition, staged: Iterable[Staged]) -> None:
@@ -189,6 +260,8 @@ def require_durable_delays(partition: Partition, staged: Iterable[Staged]) -> No
     The record that ends a transaction says that all of it was published, so they have to be durable before it is
     written: the kernel writes the pages of two logs in any order.
     """
+    if not partition.machine.has_delay_log:
+        return
     end = max((one.delays_end for one in staged), default=0)
     if partition.delayed.committed_end < end:
         raise DelaysUnsynced
