@@ -87,7 +87,7 @@ def snapshot_of(delivery: Delivery) -> dict[str, object]:
         "queue": sorted({*delivery.ready, *delivery.waiting}),
         "failures": delivery.failures,
         "released": {member: sorted(one) for member, one in delivery.released.items()},
-        "held_by": +delivery.leases.held_by,
+        "held_by": delivery.leases.held_by,
         "in_flight": delivery.leases.in_flight,
         "next_lease": delivery.next_lease,
         "acked": {lease: sorted(acked) for lease, acked in delivery.acked_recently.items()},

@@ -173,7 +173,7 @@ class Memberships:
         partition = self._serving(one)
         if partition is None or group not in partition.machine.numbers:
             return False
-        return partition.group(group).leases.held_by[member] > 0
+        return partition.group(group).leases.held_by.get(member, 0) > 0
 
     def commit(self, command: CommitAsMember, now: Now) -> bool:
         group, member = command.group, command.member

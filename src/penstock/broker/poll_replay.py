@@ -76,6 +76,9 @@ class PollReplay:
 
 def _size_of(answer: LeasedMessages) -> int:
     """About what it takes in memory."""
-    headers = chain.from_iterable([one for part in answer.parts for one in part.headers if one])
-    named = sum(len(name) + len(value or b"") for name, value in headers)
-    return _MESSAGE_BYTES * len(answer) + answer.content_bytes() + named
+    size = _MESSAGE_BYTES * len(answer) + answer.content_bytes()
+    for part in answer.parts:
+        if not part.is_bare:
+            headers = chain.from_iterable(part.headers)
+            size += sum(len(name) + len(value or b"") for name, value in headers)
+    return size

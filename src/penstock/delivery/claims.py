@@ -5,8 +5,8 @@ transaction; nothing of the answer has happened before its commit.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 
-from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from ..kernel import Outcome

@@ -1,6 +1,7 @@
 """The decisions about requests of members: each function reads a `Delivery` and returns records, or refuses."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby, islice
 
 import msgspec
@@ -82,7 +83,8 @@ class AnswerResult(msgspec.Struct, frozen=True):
     stale: BitMap64
 
 
-class FailureRules(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class FailureRules:
     """What decides about failed messages: the topic's rules, chance, and the next sequence of the outbox."""
 
     config: DeliveryConfig
@@ -107,7 +109,7 @@ Records = tuple[DeliveryRecord, ...]
 def room_for(delivery: Delivery, member: str, config: DeliveryConfig, *, limit: int) -> int:
     """Returns how many messages a member may get now: its limit, within the limits on messages in flight."""
     leases = delivery.leases
-    each = config.max_in_flight_per_consumer - leases.held_by[member]
+    each = config.max_in_flight_per_consumer - leases.held_by.get(member, 0)
     return min(limit, config.max_in_flight - leases.in_flight, each, LEASE_OFFSETS_MAX)
 
 

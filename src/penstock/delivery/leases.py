@@ -1,6 +1,5 @@
 """The leases of a group on a partition: member, offsets and deadlines."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -71,7 +70,8 @@ class Leases:
 
     by_number: dict[int, Lease] = field(default_factory=dict)
     in_flight: int = 0
-    held_by: Counter[str] = field(default_factory=Counter)
+    # By member; one that holds nothing is not in it.
+    held_by: dict[str, int] = field(default_factory=dict)
     # Counted in `in_flight` and `held_by`, too; once, if several attempts of a named commit claim the same message.
     claims: dict[TransactionId, list[Claim]] = field(default_factory=dict)
     # All that is claimed; and what several attempts have claimed, perhaps none but one of them by now.
@@ -87,13 +87,13 @@ class Leases:
         lease.terms.append(term)
         count = len(term.offsets)
         self.in_flight += count
-        self.held_by[member] += count
+        self.held_by[member] = self.held_by.get(member, 0) + count
         heappush(self._deadlines, (term.deadline_ns, number))
 
     def _count(self, member: str, change: int) -> None:
         self.in_flight += change
-        self.held_by[member] += change
-        if not self.held_by[member]:
+        held = self.held_by[member] = self.held_by.get(member, 0) + change
+        if not held:
             del self.held_by[member]
 
     def take(self, number: int, offsets: BitMap64) -> Lease:
@@ -108,8 +108,8 @@ class Leases:
                 left.append(term)
         lease.terms = left
         self.in_flight -= taken
-        self.held_by[lease.member] -= taken
-        if not self.held_by[lease.member]:
+        held = self.held_by[lease.member] = self.held_by.get(lease.member, 0) - taken
+        if not held:
             del self.held_by[lease.member]
         if not left:
             del self.by_number[number]

@@ -196,10 +196,11 @@ class ThreadDriver:
         self, command: Command[R], principal: Principal = LOCAL, *, writers: int = 0
     ) -> tuple[R, Ticket | None]:
         """Carry out a command without waiting; the ticket is for its durability, in any case if writers wait for it."""
-        is_noted = writers or not command.is_volatile
-        if is_noted:
-            self.admit()
-        return self._run(command, principal, self._note(writers) if is_noted else None)
+        if command.is_volatile and not writers:
+            return self._run(command, principal, None)
+        if self.gate is not None:
+            self.gate.admit()
+        return self._run(command, principal, self._note(writers))
 
     def stage(self, command: Command[R]) -> R:
         """Carry out a command that counts with the end of its transaction: no sync before that is asked for."""
@@ -235,9 +236,11 @@ class ThreadDriver:
                         done = self.node.execute(work, principal, now)
                     else:
                         done = self._done(work, now)
-                    is_refused = isinstance(done.reply, PenstockError)
-                    ticket = None if note is None or is_refused else note()
-                    self._act_on(done, is_noted=note is not None and not is_refused)
+                    reply = done.reply
+                    if isinstance(reply, PenstockError):
+                        note = None
+                    ticket = None if note is None else note()
+                    self._act_on(done, is_noted=note is not None)
                     if self.node.sweeps.next_ns < self._sweep_at_ns:
                         self._expect_sweep(self.node.sweeps.next_ns)
                 except PenstockError:
@@ -248,9 +251,9 @@ class ThreadDriver:
         except Fatal as error:
             self._committer.fail(error)
             raise
-        if isinstance(done.reply, PenstockError):
-            raise done.reply
-        return done.reply, ticket
+        if isinstance(reply, PenstockError):
+            raise reply
+        return reply, ticket
 
     def validated(self, command: C) -> C:
         """A command with the verdict on its messages, if it stores some in a topic that asks for schemas.

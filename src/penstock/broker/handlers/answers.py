@@ -67,14 +67,15 @@ def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | Pensto
                 answered = take_back(*held)
     except (Refused, Unavailable) as error:
         return error
+    is_finishing = said.kind in _FINISHING
     outcome = LeaseOutcome(
         floor=delivery.progress.floor,
         has_floor_moved=delivery.progress.floor > floor,
         in_flight=delivery.leases.in_flight,
         repeated=frozenset(each_offset(answered.repeated)) if answered.repeated else frozenset(),
-        retry_in_ms=_retries(delivery, answered) if said.kind in _FINISHING else {},
-        finished=_finished(delivery, answered) if said.kind in _FINISHING else frozenset(),
-        given_up=_given_up(partition) if said.kind in _FINISHING else "dlq",
+        retry_in_ms=_retries(delivery, answered) if is_finishing else {},
+        finished=_finished(delivery, answered) if is_finishing else frozenset(),
+        given_up=_given_up(partition) if is_finishing else "dlq",
     )
     stale = answered.stale | wrong if wrong else answered.stale
     return _with_stale(partition, stale, outcome) if stale else outcome

@@ -86,8 +86,7 @@ def publish_values(node: "Node", command: PublishValues, now: Now) -> Sequence[P
         require_valid(node, command)
     size = sum(map(len, values))
     node.guard.admit_bytes(size, now)
-    topic.router.next_call(topic.partitions)
-    partition = topic.partitions[topic.router.turn]
+    partition = topic.router.next_call(topic.partitions)
     if partition.has_backlog_limit:
         require_room(partition, len(values), size)
     encoded = publishing.encode_for(partition, Columns(values=values), now)
@@ -178,8 +177,7 @@ def schedule_values(node: "Node", command: ScheduleValues, now: Now) -> Sequence
     if node.bindings:
         require_valid(node, command)
     node.guard.admit_bytes(sum(map(len, values)), now)
-    topic.router.next_call(topic.partitions)
-    partition = topic.partitions[topic.router.turn]
+    partition = topic.router.next_call(topic.partitions)
     ttl_ms = partition.config.ttl_ms
     expires_at = None if ttl_ms == OFF else max(due_ns, now.wall_ns) + ttl_ms * _MS
     stored = [

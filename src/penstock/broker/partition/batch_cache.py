@@ -138,7 +138,15 @@ class LogCache:
         place = bisect_right(self._firsts, offset) - 1
         read = self._reads[self._firsts[place]] if place >= 0 else None
         if read is None or offset >= read.next_offset:
-            read = self._read(offset)
+            bytes_max = _READ_BYTES_WITH_LANES if self.has_lanes else _READ_BYTES
+            read = _CachedRead(self.log.read(offset, bytes_max=bytes_max))
+            self._reads[read.bases[0]] = read
+            insort(self._firsts, read.bases[0])
+            self._size += read.size
+            self._cache.add(read, self)
+            size_max = _CACHE_BYTES_WITH_LANES if self.has_lanes else _CACHE_BYTES
+            while len(self._reads) > 1 and (self._size > size_max or len(self._reads) > _READS_MAX):
+                self.remove(next(iter(self._reads.values())))
         elif self._cache.newest is not read:
             self._reads.move_to_end(read.bases[0])
             self._cache.use(read)
@@ -153,18 +161,6 @@ class LogCache:
             if self._cache.size > self._cache.bytes_max:
                 self._cache.shrink()
         return opened
-
-    def _read(self, offset: int) -> _CachedRead:
-        bytes_max = _READ_BYTES_WITH_LANES if self.has_lanes else _READ_BYTES
-        read = _CachedRead(self.log.read(offset, bytes_max=bytes_max))
-        self._reads[read.bases[0]] = read
-        insort(self._firsts, read.bases[0])
-        self._size += read.size
-        self._cache.add(read, self)
-        size_max = _CACHE_BYTES_WITH_LANES if self.has_lanes else _CACHE_BYTES
-        while len(self._reads) > 1 and (self._size > size_max or len(self._reads) > _READS_MAX):
-            self.remove(next(iter(self._reads.values())))
-        return read
 
     def clear(self) -> None:
         """Let go of everything."""

@@ -48,11 +48,16 @@ class Router:
     turn: int = 0
     former: list[tuple[int, int]] = field(default_factory=list)
 
-    def next_call(self, partitions: Sequence[Partition]) -> None:
-        """It is the turn of the next partition that serves. PartitionFaulty: none does."""
-        self.turn = (self.turn + 1) % len(partitions)
-        if isinstance(partitions, Partitions):
-            self.turn = partitions.next_serving(self.turn)
+    def next_call(self, partitions: Partitions) -> Partition:
+        """The next partition that serves: it is its turn. PartitionFaulty: none does."""
+        slots = partitions.slots
+        for step in range(1, len(slots) + 1):
+            turn = (self.turn + step) % len(slots)
+            found = slots[turn]
+            if isinstance(found, Partition):
+                self.turn = turn
+                return found
+        raise partitions.faults[0].error() from partitions.faults[0].cause
 
     def choose(self, message: Message, partitions: int) -> int:
         # An empty key is a key, an empty idempotency key is none.
@@ -208,6 +213,7 @@ def routed(
         if not is_there:
             raise NotFound("partition", to_partition)
         return {to_partition: range(len(messages))}
+    assert isinstance(partitions, Partitions), "those of a topic"
     router.next_call(partitions)
     count = len(partitions)
     if count == 1:

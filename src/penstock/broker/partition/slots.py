@@ -79,11 +79,3 @@ class Partitions(Sequence[Partition]):
         """The partition of this number; None if there is none, or if it is faulty."""
         found = self.slots[number] if 0 <= number < len(self.slots) else None
         return found if isinstance(found, Partition) else None
-
-    def next_serving(self, number: int) -> int:
-        """The first number from `number` on, around the end, whose partition serves. PartitionFaulty: none does."""
-        count = len(self.slots)
-        for turn in range(number, number + count):
-            if isinstance(self.slots[turn % count], Partition):
-                return turn % count
-        raise self.faults[0].error() from self.faults[0].cause
