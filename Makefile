@@ -24,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-lake check test torture bench docs sbom lock clean static debian-packages
+.PHONY: help demo demo-lake check test torture bench docs sbom lock clean style types tidy tests-of-check tests-of-test debian-packages
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,11 +35,12 @@ demo: $(SMALL) ## run the main job once, from nothing: a broker is killed, and k
 demo-lake: $(INSTALLED) ## the same, and then its orders go through Spark into a lake (installs Spark)
 	@$(BIN)/python -m examples.demo
 
-check: $(INSTALLED) static ## the gate: format, lint, types, tidy, fast tests (3 minutes)
-	$(BIN)/pytest --tier check -n 2 -q
+# Types and tidy take one core for most of a minute, so they run beside the tests.
+check: $(INSTALLED) style ## the gate: format, lint, types, tidy, fast tests (3 minutes)
+	@$(MAKE) --no-print-directory -j 3 types tidy tests-of-check
 
-test: $(INSTALLED) static debian-packages ## the gate with the full tests (half an hour)
-	$(BIN)/pytest --tier test -n 2 --dist loadgroup -q
+test: $(INSTALLED) style debian-packages ## the gate with the full tests (half an hour)
+	@$(MAKE) --no-print-directory -j 3 types tidy tests-of-test
 
 torture: $(INSTALLED) debian-packages ## the long counts; ONLY=expr picks tests by name
 	$(BIN)/pytest --tier torture -n 2 --dist loadgroup -q $(if $(ONLY),-k '$(ONLY)')
@@ -65,11 +66,21 @@ clean: ## remove everything that the other targets made
 	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	find src bench tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
-static: $(INSTALLED)
+style: $(INSTALLED)
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
+
+types: $(INSTALLED)
 	$(BIN)/mypy
+
+tidy: $(INSTALLED)
 	$(BIN)/python tools/tidy.py
+
+tests-of-check: $(INSTALLED)
+	$(BIN)/pytest --tier check -n 2 -q
+
+tests-of-test: $(INSTALLED)
+	$(BIN)/pytest --tier test -n 2 --dist loadgroup -q
 
 debian-packages:
 	@for package in $(DEBIAN_PACKAGES); do \

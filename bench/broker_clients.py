@@ -137,7 +137,7 @@ class Nats:
     async def _subscribed(self, topic: str, policy: str) -> Any:
         from nats.js.api import ConsumerConfig
 
-        config = ConsumerConfig(ack_policy=policy, max_ack_pending=100_000)  # type: ignore[arg-type]  # It takes the name, too.
+        config = ConsumerConfig(ack_policy=policy, max_ack_pending=100_000)
         return await self._stream.pull_subscribe(topic, durable=f"{topic}-{policy}", config=config)
 
     def consume(self, topic: str, count: int) -> None:

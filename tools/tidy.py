@@ -486,7 +486,6 @@ def problems(root: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    gc.disable()  # It would look through the trees of all files again and again: a quarter of the time.
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
     found = problems(root)
     print("\n".join([*found, f"tidy: {len(found)} problems"]))
@@ -494,4 +493,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    gc.disable()  # It would look through the trees of all files again and again: a quarter of the time.
     sys.exit(main(sys.argv[1:]))

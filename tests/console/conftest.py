@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests of this folder share one worker: a browser takes a core for itself."""
     missing = pytest.mark.skip(reason="chromium is not installed")
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.nodeid.startswith("tests/console/"):
             item.add_marker(pytest.mark.tier("test"))
             item.add_marker(pytest.mark.xdist_group("console"))
             if CHROMIUM is None:
