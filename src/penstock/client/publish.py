@@ -123,6 +123,15 @@ def due_of(one: Outgoing, now_ns: int) -> int | None:
     return due
 
 
+def delayed_or_none(one: Outgoing, now_ns: int) -> Delayed | None:
+    """A message that is to come later; None: it comes at once. Refused if its time is wrong."""
+    due = due_of(one, now_ns)
+    if due is None:
+        return None
+    delay_key = bytes_of(one.delay_key, "delay key", LIMITS.key_bytes_max)
+    return Delayed(message_of(one, now_ns, due), due, delay_key)
+
+
 @dataclass(slots=True)
 class Batches:
     """Messages of one call by what they are sent with, each with its index in the call."""
@@ -136,13 +145,11 @@ class Batches:
         partition = one.partition
         if partition is not None:
             partition = whole_number("partition", partition, 0)
-        due = due_of(one, now_ns)
-        if due is None:
+        delayed = delayed_or_none(one, now_ns)
+        if delayed is None:
             self.plain.setdefault(partition, []).append((index, message_of(one, now_ns, None)))
-            return
-        message = message_of(one, now_ns, due)
-        delay_key = bytes_of(one.delay_key, "delay key", LIMITS.key_bytes_max)
-        self.delayed.append((index, partition, Delayed(message, due, delay_key)))
+        else:
+            self.delayed.append((index, partition, delayed))
 
     def in_order(self) -> list[Published]:
         """The results. Raises the first error if nothing was stored, PartlyPublished if something was."""

@@ -7,12 +7,11 @@ from msgspec.structs import replace
 
 from ..api.arguments import partition_number, several, text, whole_number
 from ..api.commits import StagingRef
-from ..api.contents import LIMITS, bytes_of
 from ..api.publish import Delayed
 from ..errors import Refused
 from ..model import Message
 from .producer_batch import partition_of
-from .publish import Outgoing, due_of, message_of
+from .publish import Outgoing, delayed_or_none, message_of
 
 # The broker recognises as many of the last batches of a staging, in each partition, and one more.
 IN_FLIGHT_MAX = 4
@@ -82,11 +81,8 @@ def by_partition(
     found: dict[int, list[list[Message]]] = {}
     sizes: dict[int, int] = {}
     for said, message in messages:
-        key = message.key
-        place = said
-        if place is None:
-            place = turn % partitions if key is None else partition_of(key, partitions)
-        size = len(message.value or b"") + len(key or b"")
+        place = _place(said, message.key, partitions, turn)
+        size = len(message.value or b"") + len(message.key or b"")
         batches = found.setdefault(place, [])
         if not batches or sizes[place] + size > BATCH_BYTES:
             batches.append([])
@@ -94,15 +90,6 @@ def by_partition(
         batches[-1].append(message)
         sizes[place] += size
     return found
-
-
-def delayed_or_none(one: Outgoing, now_ns: int) -> Delayed | None:
-    """A message that is to come later; None: it comes with the commit. Refused if its time is wrong."""
-    due = due_of(one, now_ns)
-    if due is None:
-        return None
-    delay_key = bytes_of(one.delay_key, "delay key", LIMITS.key_bytes_max)
-    return Delayed(message_of(one, now_ns, due), due, delay_key)
 
 
 def staged_apart(
@@ -150,8 +137,11 @@ def delayed_by_partition(
     found: dict[int, list[Delayed]] = {}
     for said, one in delayed:
         key = one.message.key if one.message.key is not None else one.delay_key
-        place = said
-        if place is None:
-            place = turn % partitions if key is None else partition_of(key, partitions)
-        found.setdefault(place, []).append(one)
+        found.setdefault(_place(said, key, partitions, turn), []).append(one)
     return found
+
+
+def _place(said: int | None, key: bytes | None, partitions: int, turn: int) -> int:
+    if said is not None:
+        return said
+    return turn % partitions if key is None else partition_of(key, partitions)

@@ -1,18 +1,11 @@
 """What a client asks of a server about recurring messages."""
 
-from abc import ABC, abstractmethod
-from typing import TypeVar, Unpack
+from typing import Unpack
 
 from msgspec import UNSET, UnsetType
 
-from ...api.command import Command
 from ...api.contents import Content
-from ...api.schedule_options import (
-    NewScheduleOptions,
-    ScheduleChanges,
-    changed,
-    created,
-)
+from ...api.schedule_options import NewScheduleOptions, ScheduleChanges, changed, created
 from ...api.schedules import (
     DeleteSchedule,
     GetSchedule,
@@ -23,19 +16,11 @@ from ...api.schedules import (
 from ...errors import AlreadyExists
 from ..commands import name_of
 from ..publish import SCHEDULE_READERS, Published, published_of
-from .connector import AsyncConnector
-
-R = TypeVar("R")
+from .admin import AsyncAdmin
 
 
-class AsyncSchedules(ABC):
+class AsyncSchedules(AsyncAdmin):
     """The part of `AsyncClient` that is about recurring messages. Schedules are named by their topic and their key."""
-
-    connector: AsyncConnector
-
-    @abstractmethod
-    async def execute(self, command: Command[R], *, wait_s: float = 0.0) -> R:
-        """The reply to a command."""
 
     async def create_schedule(
         self,
@@ -51,9 +36,8 @@ class AsyncSchedules(ABC):
         AlreadyExists: the topic has a schedule of this key; with `exist_ok` it stays as it is. Refused: something
         about the schedule is wrong.
         """
-        command = created(topic, key, value, options, SCHEDULE_READERS)
         try:
-            return await self.execute(command)
+            return await self.execute(created(topic, key, value, options, SCHEDULE_READERS))
         except AlreadyExists:
             if not exist_ok:
                 raise
@@ -65,15 +49,13 @@ class AsyncSchedules(ABC):
 
     async def schedule(self, topic: str, key: str) -> ScheduleDescription:
         """One schedule, and when it is due next. NotFound."""
-        command = GetSchedule(name_of("topic", topic), name_of("schedule", key))
-        return await self.execute(command)
+        return await self.execute(GetSchedule(name_of("topic", topic), name_of("schedule", key)))
 
     async def change_schedule(
         self, topic: str, key: str, **changes: Unpack[ScheduleChanges]
     ) -> ScheduleDescription:
         """Change what is given; the rest stays. `paused=True` pauses it, `paused=False` resumes it. NotFound."""
-        command = changed(topic, key, changes, SCHEDULE_READERS)
-        return await self.execute(command)
+        return await self.execute(changed(topic, key, changes, SCHEDULE_READERS))
 
     async def run_schedule(self, topic: str, key: str) -> Published:
         """Publish its message now, beside its occurrences. NotFound."""
@@ -83,5 +65,4 @@ class AsyncSchedules(ABC):
 
     async def delete_schedule(self, topic: str, key: str) -> None:
         """Publish nothing more of it. NotFound."""
-        command = DeleteSchedule(name_of("topic", topic), name_of("schedule", key))
-        await self.execute(command)
+        await self.execute(DeleteSchedule(name_of("topic", topic), name_of("schedule", key)))

@@ -1,11 +1,9 @@
 """What a client asks of the schema registry, and values that it reads by schemas."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from ...api.arguments import instance, text, whole_number
-from ...api.command import Command
 from ...api.schemas import (
     LATEST,
     DescribeSchema,
@@ -26,18 +24,14 @@ from ..schema_codec import (
     id_in,
     new_schema,
 )
+from .admin import AsyncAdmin
 
-R = TypeVar("R")
 
-
-class AsyncSchemas(ABC):
+class AsyncSchemas(AsyncAdmin):
     """The part of `AsyncClient` that reads and registers schemas."""
 
     # Those that were asked for, by id or guid.
     _schemas: dict[int | bytes, SchemaCodec]
-
-    @abstractmethod
-    async def execute(self, command: Command[R], *, wait_s: float = 0.0) -> R: ...
 
     async def schema(self, subject: str, version: int = LATEST) -> SchemaCodec:
         """A version of a subject, for a producer's `schema`, or to `encode` values with. NotFound."""

@@ -42,7 +42,7 @@ class AsyncTransactionalProducer:
     """
 
     def __init__(self, client: "AsyncClient", name: str, timeout: Duration) -> None:
-        self._client, self.name = client, text("the name of a producer", name)
+        self.client, self.name = client, text("the name of a producer", name)
         self._timeout_ms = duration_ms(timeout, "timeout")
         self._session: ProducerSession | None = None
         self._is_busy = False
@@ -62,30 +62,17 @@ class AsyncTransactionalProducer:
         self._is_busy = True
         if self._session is None:
             try:
-                self._session = await self._init()
+                found = await self.client.execute(InitProducer(self.name, self._timeout_ms))
             except BaseException:
                 self._is_busy = False
                 raise
+            self._session = ProducerSession(*found)
         return self._session
-
-    async def _init(self) -> ProducerSession:
-        found = await self._client.execute(InitProducer(self.name, self._timeout_ms))
-        return ProducerSession(*found)
-
-    async def stage(self, session: ProducerSession, topic: str, sent: list[Outgoing]) -> None:
-        """Stage messages in their order; those for one partition together, and delayed ones apart."""
-        name = name_of("topic", topic)
-        for partition, messages, delayed in staged_runs(sent, time.time_ns()):
-            command = Stage(*session, name, messages, partition, delayed=delayed)
-            await self._client.execute(command)
-
-    async def execute(self, command: StageAnswers) -> None:
-        await self._client.execute(command)
 
     async def end(self, session: ProducerSession, *, is_commit: bool) -> TransactionEnd:
         """Commit or abort; asked again if the answer is lost. Without one the next transaction begins a session."""
         self._session, self._is_busy = None, False
-        end = await self._client.execute(EndTransaction(*session, is_commit=is_commit))
+        end = await self.client.execute(EndTransaction(*session, is_commit=is_commit))
         self._session = ProducerSession(session.producer_id, end.epoch)
         return end
 
@@ -126,10 +113,14 @@ class AsyncTransaction(AsyncStagedWork):
         self._open()
 
     async def _stage(self, topic: str, sent: list[Outgoing]) -> None:
-        await self._producer.stage(self._open(), topic, sent)
+        """In their order; those for one partition together, and delayed ones apart."""
+        name, session = name_of("topic", topic), self._open()
+        for partition, messages, delayed in staged_runs(sent, time.time_ns()):
+            command = Stage(*session, name, messages, partition, delayed=delayed)
+            await self._producer.client.execute(command)
 
     async def _stage_answers(self, answers: list[LeaseAnswer]) -> None:
-        await self._producer.execute(StageAnswers(*self._open(), answers))
+        await self._producer.client.execute(StageAnswers(*self._open(), answers))
 
     async def __aexit__(
         self,

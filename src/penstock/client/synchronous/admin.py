@@ -10,12 +10,7 @@ from msgspec.structs import replace
 from ...api.arguments import instance, partition_number, text, utf8, whole_number
 from ...api.command import Command
 from ...api.contents import Content, HeadersIn
-from ...api.dead_letters import (
-    BrowseDeadLetters,
-    CountDeadLetters,
-    RedriveReply,
-    Selection,
-)
+from ...api.dead_letters import BrowseDeadLetters, CountDeadLetters, RedriveReply, Selection
 from ...api.delays import (
     FIRST_PLACE,
     CancelDelayed,

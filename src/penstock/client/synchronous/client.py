@@ -16,10 +16,7 @@ from ...api.arguments import instance, partition_number, several, text, whole_nu
 from ...api.commits import CommitStagings, DropStagings, NamedCommit, OpenStaging
 from ...api.consume import Poll
 from ...api.contents import Content
-from ...api.delays import (
-    DelayedId,
-    GetDelayed,
-)
+from ...api.delays import DelayedId, GetDelayed
 from ...api.publish import PublishBatch, PublishEach, PublishValues, Schedule
 from ...api.units import Duration, Moment, duration_ms, duration_s, priority_of, time_text
 from ...contexts import server_and_key
@@ -43,13 +40,10 @@ from ..publish import (
     outgoing_of,
     published_of,
 )
-from ..schema_codec import (
-    SchemaCodec,
-)
+from ..schema_codec import SchemaCodec
 from ..settings import ClientSettings
 from ..stagings import StagingHandle, commit_key, handles_of, refs_of
 from ..worker import WorkerOptions
-from .admin import Admin
 from .connector import Connector
 from .schedules import Schedules
 from .schemas import Schemas
@@ -62,7 +56,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 
-class Client(Admin, Schedules, Schemas):
+class Client(Schedules, Schemas):
     """A client of one server. Safe to share: all requests go over one connection, and bulk reads over another.
 
         with Client("penstock://127.0.0.1:9092") as client:

@@ -14,14 +14,7 @@ from ...api.topics import DescribeTopic
 from ...api.transaction_answers import StageOffsets
 from ...api.transactions import ProducerSession
 from ...api.units import Duration, Moment, duration_ms, duration_s
-from ...errors import (
-    NotOwner,
-    PenstockError,
-    Refused,
-    StaleGeneration,
-    Unavailable,
-    UnknownMember,
-)
+from ...errors import NotOwner, PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
 from ...model import check_name
 from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
 from ..calls import Call

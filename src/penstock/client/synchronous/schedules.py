@@ -1,19 +1,12 @@
 # Made from ../asynchronous/schedules.py by tools/unasync.py; change that one.
 """What a client asks of a server about recurring messages."""
 
-from abc import ABC, abstractmethod
-from typing import TypeVar, Unpack
+from typing import Unpack
 
 from msgspec import UNSET, UnsetType
 
-from ...api.command import Command
 from ...api.contents import Content
-from ...api.schedule_options import (
-    NewScheduleOptions,
-    ScheduleChanges,
-    changed,
-    created,
-)
+from ...api.schedule_options import NewScheduleOptions, ScheduleChanges, changed, created
 from ...api.schedules import (
     DeleteSchedule,
     GetSchedule,
@@ -24,19 +17,11 @@ from ...api.schedules import (
 from ...errors import AlreadyExists
 from ..commands import name_of
 from ..publish import SCHEDULE_READERS, Published, published_of
-from .connector import Connector
-
-R = TypeVar("R")
+from .admin import Admin
 
 
-class Schedules(ABC):
+class Schedules(Admin):
     """The part of `Client` that is about recurring messages. Schedules are named by their topic and their key."""
-
-    connector: Connector
-
-    @abstractmethod
-    def execute(self, command: Command[R], *, wait_s: float = 0.0) -> R:
-        """The reply to a command."""
 
     def create_schedule(
         self,
@@ -52,9 +37,8 @@ class Schedules(ABC):
         AlreadyExists: the topic has a schedule of this key; with `exist_ok` it stays as it is. Refused: something
         about the schedule is wrong.
         """
-        command = created(topic, key, value, options, SCHEDULE_READERS)
         try:
-            return self.execute(command)
+            return self.execute(created(topic, key, value, options, SCHEDULE_READERS))
         except AlreadyExists:
             if not exist_ok:
                 raise
@@ -66,15 +50,13 @@ class Schedules(ABC):
 
     def schedule(self, topic: str, key: str) -> ScheduleDescription:
         """One schedule, and when it is due next. NotFound."""
-        command = GetSchedule(name_of("topic", topic), name_of("schedule", key))
-        return self.execute(command)
+        return self.execute(GetSchedule(name_of("topic", topic), name_of("schedule", key)))
 
     def change_schedule(
         self, topic: str, key: str, **changes: Unpack[ScheduleChanges]
     ) -> ScheduleDescription:
         """Change what is given; the rest stays. `paused=True` pauses it, `paused=False` resumes it. NotFound."""
-        command = changed(topic, key, changes, SCHEDULE_READERS)
-        return self.execute(command)
+        return self.execute(changed(topic, key, changes, SCHEDULE_READERS))
 
     def run_schedule(self, topic: str, key: str) -> Published:
         """Publish its message now, beside its occurrences. NotFound."""
@@ -84,5 +66,4 @@ class Schedules(ABC):
 
     def delete_schedule(self, topic: str, key: str) -> None:
         """Publish nothing more of it. NotFound."""
-        command = DeleteSchedule(name_of("topic", topic), name_of("schedule", key))
-        self.execute(command)
+        self.execute(DeleteSchedule(name_of("topic", topic), name_of("schedule", key)))

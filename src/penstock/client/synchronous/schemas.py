@@ -1,12 +1,10 @@
 # Made from ../asynchronous/schemas.py by tools/unasync.py; change that one.
 """What a client asks of the schema registry, and values that it reads by schemas."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from ...api.arguments import instance, text, whole_number
-from ...api.command import Command
 from ...api.schemas import (
     LATEST,
     DescribeSchema,
@@ -27,18 +25,14 @@ from ..schema_codec import (
     id_in,
     new_schema,
 )
+from .admin import Admin
 
-R = TypeVar("R")
 
-
-class Schemas(ABC):
+class Schemas(Admin):
     """The part of `Client` that reads and registers schemas."""
 
     # Those that were asked for, by id or guid.
     _schemas: dict[int | bytes, SchemaCodec]
-
-    @abstractmethod
-    def execute(self, command: Command[R], *, wait_s: float = 0.0) -> R: ...
 
     def schema(self, subject: str, version: int = LATEST) -> SchemaCodec:
         """A version of a subject, for a producer's `schema`, or to `encode` values with. NotFound."""

@@ -10,13 +10,7 @@ from typing import Any, NamedTuple, Self
 from ...api.answers import LeaseAnswer
 from ...api.arguments import text
 from ...api.command import Command
-from ...api.commits import (
-    DropStagings,
-    OpenStaging,
-    StageNamed,
-    StageNamedAnswers,
-    StageNamedBatch,
-)
+from ...api.commits import DropStagings, OpenStaging, StageNamed, StageNamedAnswers, StageNamedBatch
 from ...api.publish import Delayed
 from ...api.topics import DescribeTopic
 from ...codec import Columns, encode

@@ -43,7 +43,7 @@ class TransactionalProducer:
     """
 
     def __init__(self, client: "Client", name: str, timeout: Duration) -> None:
-        self._client, self.name = client, text("the name of a producer", name)
+        self.client, self.name = client, text("the name of a producer", name)
         self._timeout_ms = duration_ms(timeout, "timeout")
         self._session: ProducerSession | None = None
         self._is_busy = False
@@ -63,30 +63,17 @@ class TransactionalProducer:
         self._is_busy = True
         if self._session is None:
             try:
-                self._session = self._init()
+                found = self.client.execute(InitProducer(self.name, self._timeout_ms))
             except BaseException:
                 self._is_busy = False
                 raise
+            self._session = ProducerSession(*found)
         return self._session
-
-    def _init(self) -> ProducerSession:
-        found = self._client.execute(InitProducer(self.name, self._timeout_ms))
-        return ProducerSession(*found)
-
-    def stage(self, session: ProducerSession, topic: str, sent: list[Outgoing]) -> None:
-        """Stage messages in their order; those for one partition together, and delayed ones apart."""
-        name = name_of("topic", topic)
-        for partition, messages, delayed in staged_runs(sent, time.time_ns()):
-            command = Stage(*session, name, messages, partition, delayed=delayed)
-            self._client.execute(command)
-
-    def execute(self, command: StageAnswers) -> None:
-        self._client.execute(command)
 
     def end(self, session: ProducerSession, *, is_commit: bool) -> TransactionEnd:
         """Commit or abort; asked again if the answer is lost. Without one the next transaction begins a session."""
         self._session, self._is_busy = None, False
-        end = self._client.execute(EndTransaction(*session, is_commit=is_commit))
+        end = self.client.execute(EndTransaction(*session, is_commit=is_commit))
         self._session = ProducerSession(session.producer_id, end.epoch)
         return end
 
@@ -125,10 +112,14 @@ class Transaction(StagedWork):
         self._open()
 
     def _stage(self, topic: str, sent: list[Outgoing]) -> None:
-        self._producer.stage(self._open(), topic, sent)
+        """In their order; those for one partition together, and delayed ones apart."""
+        name, session = name_of("topic", topic), self._open()
+        for partition, messages, delayed in staged_runs(sent, time.time_ns()):
+            command = Stage(*session, name, messages, partition, delayed=delayed)
+            self._producer.client.execute(command)
 
     def _stage_answers(self, answers: list[LeaseAnswer]) -> None:
-        self._producer.execute(StageAnswers(*self._open(), answers))
+        self._producer.client.execute(StageAnswers(*self._open(), answers))
 
     def __exit__(
         self,
