@@ -6,7 +6,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 # The machine may be busy with other tests; a page that needs longer is broken.
-PATIENCE_MS = 60_000
+PATIENCE_MS = 120_000
 
 
 class Visitor:
