@@ -45,6 +45,8 @@ def test_fast_ones_stay_in_the_thread_that_asks(syncs):
     syncs.run(5)
     assert len(set(syncs.run(0))) > 1
     assert syncs.run(0) == syncs.run(0) == [get_ident()] * 3
+    assert syncs.threads.run([]) == []
+    assert syncs.run(0) == [get_ident()] * 3
 
 
 @pytest.mark.parametrize("is_slow", [False, True])

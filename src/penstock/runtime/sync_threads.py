@@ -33,7 +33,8 @@ class SyncThreads:
         is_slow = self._is_slow and len(syncs) > 1
         found = self._run_side_by_side(syncs) if is_slow else [*map(_failure_of, syncs)]
         took_ns = self._clock.monotonic_ns() - started_ns
-        self._is_slow = took_ns >= _SLOW_NS * (1 if is_slow else len(syncs))
+        if syncs:
+            self._is_slow = took_ns >= _SLOW_NS * (1 if is_slow else len(syncs))
         return found
 
     def _run_side_by_side(self, syncs: Sequence[Sync]) -> list[PenstockError | None]:
