@@ -46,7 +46,8 @@ class Pending:
         """The body of the reply. AnswerTimeout if there is none at that time (of `time.monotonic`), Unreachable if the
         connection ends before."""
         if not self._future.done():
-            timer = asyncio.get_running_loop().call_at(until_s, self._give_up)
+            within_s = max(0.0, until_s - time.monotonic())
+            timer = asyncio.get_running_loop().call_later(within_s, self._give_up)
             try:
                 return await self._future
             except asyncio.CancelledError:
