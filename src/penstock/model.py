@@ -15,9 +15,6 @@ from .errors import InvalidName, Refused
 Offset = NewType("Offset", int)
 """Place of a message in its partition, counted from 0."""
 
-Position = NewType("Position", int)
-"""Place of a byte in a file."""
-
 Epoch = NewType("Epoch", int)
 """Number of one writer's reign over a log; a recovery that lost messages opens a new one."""
 
