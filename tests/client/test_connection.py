@@ -5,7 +5,9 @@ import gc
 import json
 import socket
 import ssl
+import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -200,6 +202,46 @@ def test_cancel_ends_a_wait_from_another_thread(url):
         with pytest.raises(Cancelled):
             client.connector.end(sent)
         assert client.topics()
+
+
+@contextmanager
+def switching_often():
+    """Threads take turns after each few instructions."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def test_all_threads_hear_why_the_connection_ended():
+    """Also one that finds it closed before its own request has failed."""
+    reasons = set()
+
+    def ask(connection, meeting):
+        pending = connection.post(COMMAND, [b"?"])
+        meeting.wait()
+        try:
+            pending.body(time.monotonic() + 600)
+        except Unreachable as error:
+            reasons.add((type(error), error.fields["reason"]))
+
+    with switching_often():
+        for _ in range(60):
+            ours, theirs = socket.socketpair()
+            connection = Connection(Address.parse("penstock://h:1"), ours, 600.0)
+            meeting = threading.Barrier(13)
+            threads = [threading.Thread(target=ask, args=(connection, meeting)) for _ in range(12)]
+            for one in threads:
+                one.start()
+            meeting.wait()
+            connection.close()
+            for one in threads:
+                one.join()
+            assert ours.fileno() == -1
+            theirs.close()
+    assert reasons == {(Unreachable, "the client was closed")}
 
 
 def client_call(command, wait_s):

@@ -93,18 +93,19 @@ class Connection:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout_s))
         self._receive_at_most(timeout_s)
         self._correlations = count(1)
-        # Shared without a lock: a thread that takes a request out settles it, unless it is settled.
+        # Shared by all threads without a lock.
         self._pending: dict[int, Pending] = {}
+        self._sending = Lock()
+        # Requests that are not waited for any more, as long as the server was not told.
+        self._cancelled: deque[int] = deque()
+        # Why it is open no more.
+        self._end: tuple[type[Unreachable], str] | None = None
         # Held by the thread that reads, which alone uses what follows.
         self._reading = Lock()
         self._poll = select.poll()
         self._poll.register(stream, select.POLLIN)
         self._reader = ReplyReader(self._address)
-        self._sending = Lock()
-        # Requests that are not waited for any more, as long as the server was not told.
-        self._cancelled: deque[int] = deque()
         self._heard_at_s = 0.0
-        self._is_open = True
 
     @classmethod
     def open(
@@ -149,14 +150,14 @@ class Connection:
     @property
     def is_usable(self) -> bool:
         """Whether it is open. If no reply is waited for, the end of the connection is looked for."""
-        if self._is_open and not self._pending and self._reading.acquire(blocking=False):
+        if not self._pending and self._reading.acquire(blocking=False):
             # Beside the end there may be replies to requests that were given up.
             try:
-                if self._poll.poll(0):
+                if self._end is None and self._poll.poll(0):
                     self._read()
             finally:
                 self._stop_reading()
-        return self._is_open
+        return self._end is None
 
     # Requests.
 
@@ -165,14 +166,17 @@ class Connection:
         correlation = next(self._correlations) & 0x7FFFFFFF
         pending = self._pending[correlation] = Pending(self, correlation)
         # Asked after that: the thread that ends the connection fails the requests that it finds.
-        if not self._is_open:
-            raise Unreachable(self._address, "the server closed the connection")
-        with self._sending:
-            self._send(request_frame(api_key, correlation, body))
+        if self._end is not None:
+            raise Unreachable(self._address, self._end[1])
+        try:
+            with self._sending:
+                self._send(request_frame(api_key, correlation, body))
+        finally:
+            if self._end is not None:
+                self._close_unused()
         if self._cancelled:
             self._send_cancels()
         if pending.error is not None:
-            self._close_unused()
             raise pending.error
         return pending
 
@@ -212,7 +216,7 @@ class Connection:
 
     def _send_cancels(self) -> None:
         """A thread that sends now does this when it is done: a signal handler must not wait for it."""
-        while self._cancelled and self._is_open and self._sending.acquire(blocking=False):
+        while self._cancelled and self._end is None and self._sending.acquire(blocking=False):
             try:
                 while self._cancelled:
                     body = self._cancelled.popleft().to_bytes(4, "big")
@@ -220,7 +224,7 @@ class Connection:
                     self._send(request_frame(CANCEL, own, [body]))
             finally:
                 self._sending.release()
-        if not self._is_open:
+        if self._end is not None:
             self._close_unused()
 
     # Replies.
@@ -259,7 +263,7 @@ class Connection:
         return pending.is_settled
 
     def _read_until(self, pending: Pending, until_s: float) -> None:
-        while not pending.is_settled and self._is_open:
+        while not pending.is_settled and self._end is None:
             left_s = until_s - time.monotonic()
             if left_s < _TICK_S:
                 # Less than the system counts in: only what is here already.
@@ -301,7 +305,7 @@ class Connection:
     def _stop_reading(self) -> None:
         """This thread reads no more; one of those that still wait does."""
         self._reading.release()
-        if self._pending or not self._is_open:
+        if self._pending or self._end is not None:
             self._wake_reader()
 
     def _wake_reader(self) -> None:
@@ -312,7 +316,7 @@ class Connection:
                 if one.wake is not None:
                     _release(one.wake)
                     break
-        if not self._is_open:
+        if self._end is not None:
             self._close_unused()
 
     def give_up(self, pending: Pending) -> None:
@@ -321,6 +325,10 @@ class Connection:
         reason = f"nothing within {self._timeout_s:g} s"
         self._pending.pop(pending.correlation, None)
         if pending.is_settled:
+            return
+        if self._end is not None:
+            # The thread that ended the connection has not come to this request yet.
+            pending.fail(self._failure())
             return
         pending.fail(AnswerTimeout(self._address, reason, is_sent=True))
         if self._heard_at_s < pending.sent_at_s and waited_s >= self._timeout_s - _TICK_S:
@@ -336,15 +344,22 @@ class Connection:
 
     def _fail(self, reason: str, kind: type[Unreachable] = Unreachable) -> None:
         """End the connection; all requests fail. The stream is closed when no thread uses it."""
-        self._is_open = False
+        # The first reason is the true one: others are what came of it.
+        self._end = self._end or (kind, reason)
         for one in [*self._pending.values()]:
             if not one.is_settled:
-                one.fail(kind(self._address, reason, is_sent=True))
+                one.fail(self._failure())
             _release(one.wake)
         self._pending.clear()
         with suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         self._close_unused()
+
+    def _failure(self) -> Unreachable:
+        """Of a request that was under way."""
+        assert self._end is not None, "it is open no more"
+        kind, reason = self._end
+        return kind(self._address, reason, is_sent=True)
 
     def _close_unused(self) -> None:
         """Close the stream, unless a thread still reads or sends; that one does it then."""
