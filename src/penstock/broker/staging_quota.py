@@ -42,7 +42,11 @@ class StagingQuota:
         self._admit(partition.topic, head.producer_id, head.length)
 
     def _admit(self, topic: str, producer_id: int, size: int) -> None:
-        limits, sums, key = self._node.limits, self._sums, self._key(producer_id)
+        limits, sums = self._node.limits, self._sums
+        key, is_beginning = self._key(producer_id)
+        if is_beginning:
+            # With this command: there is nothing to count.
+            sums.setdefault(key, 0)
         for name, limit in (
             (_NODE, limits.staged_bytes_max),
             (topic, limits.staged_bytes_per_topic_max),
@@ -59,16 +63,13 @@ class StagingQuota:
         for name in (_NODE, topic, key):
             sums[name] += size
 
-    def _key(self, producer_id: int) -> TransactionKey:
+    def _key(self, producer_id: int) -> tuple[TransactionKey, bool]:
+        """The transaction or staging of a batch, and whether it is a transaction that has not begun."""
         if producer_id >= STAGING_ID_FIRST:
-            return TransactionKey(producer_id, NAMED_NUMBER)
+            return TransactionKey(producer_id, NAMED_NUMBER), False
         producer = self._node.transactions.coordinator(producer_id).find(producer_id)
-        if producer.is_open:
-            return TransactionKey(producer_id, producer.number)
-        # It begins with this batch: there is nothing to count.
-        key = TransactionKey(producer_id, producer.number + 1)
-        self._sums.setdefault(key, 0)
-        return key
+        is_beginning = not producer.is_open
+        return TransactionKey(producer_id, producer.number + is_beginning), is_beginning
 
     def _counted(self, name: str | TransactionKey) -> int:
         if isinstance(name, TransactionKey):

@@ -11,13 +11,13 @@ from .frames import EpochAt, LogFacts
 
 META = "meta"
 NOTHING = -1
-# In this order what a log rests on is on the disk before it.
+# In this order what a log rests on comes before it.
 _KINDS = {"delayed": 0, "staging": 1, "messages": 2, "state": 3}
 _LAST = "\x7f"
 
 
 def in_order(path: str) -> tuple[str, int, str]:
-    """The key by which logs are sent and synced: of each partition what others rest on first, and meta last, which
+    """The key by which logs are sent and settled: of each partition what others rest on first, and meta last, which
     says how far all of them are."""
     if path == META:
         return _LAST, 0, path

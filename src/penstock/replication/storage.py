@@ -59,7 +59,7 @@ class StoragePlan(msgspec.Struct, eq=False):
     received_bytes: int
 
     def run(self, run_syncs: RunSyncs = _one_by_one) -> None:
-        """Sync all logs, and then meta, which says how far they are. Raises the first failure, after all syncs.
+        """Sync all logs, and then meta, which says how far they are. Raises the first failure.
 
         Logs may be synced in any order: the kernel may write any page before it is asked to, so a start rests on none.
         """

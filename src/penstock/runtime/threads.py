@@ -198,8 +198,7 @@ class ThreadDriver:
         """Carry out a command without waiting; the ticket is for its durability, in any case if writers wait for it."""
         if command.is_volatile and not writers:
             return self._run(command, principal, None)
-        if self.gate is not None:
-            self.gate.admit()
+        self.admit()
         return self._run(command, principal, self._note(writers))
 
     def stage(self, command: Command[R]) -> R:

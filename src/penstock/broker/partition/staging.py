@@ -8,6 +8,7 @@ transaction has answered.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 
 from pyroaring import BitMap64
 
@@ -200,28 +201,24 @@ def _noted(
 def publish_stagings(partition: Partition, stagings: Sequence[Staging], now: Now) -> None:
     """Append batches of the staging log to the messages, in this order, bodies unchanged.
 
-    DamagedBatch, NoSpace: some of those before it are there, and in this order.
+    DamagedBatch: those before it are there. NoSpace: some are, and in this order.
     """
-    for some in in_pieces(stagings, _length_of, bytes_max=_BYTES_AT_ONCE):
+    for some in in_pieces(stagings, attrgetter("length"), bytes_max=_BYTES_AT_ONCE):
         batches: list[Encoded] = []
+        damage: Damaged | None = None
         try:
             for one in _read(partition, some):
                 batches.append(one)  # noqa: PERF402 - One that cannot be read leaves those before it.
-        finally:
-            for origin, group in groupby(batches, key=_origin_of):
-                if origin is Origin.DELAY:
-                    for one in group:
-                        partition.schedule_staged(one, now)
-                else:
-                    partition.append_staged([*group], now)
-
-
-def _length_of(staging: Staging) -> int:
-    return staging.length
-
-
-def _origin_of(batch: Encoded) -> Origin:
-    return batch.head.origin
+        except Damaged as error:
+            damage = error
+        for origin, group in groupby(batches, key=attrgetter("head.origin")):
+            if origin is Origin.DELAY:
+                for one in group:
+                    partition.schedule_staged(one, now)
+            else:
+                partition.append_staged([*group], now)
+        if damage is not None:
+            raise damage
 
 
 def _read(partition: Partition, stagings: Sequence[Staging]) -> Iterator[Encoded]:
