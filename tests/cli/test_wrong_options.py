@@ -51,6 +51,13 @@ def test_the_end_of_a_key_is_listed(run, tmp_path, span):
     assert json.loads(run("keys", "list", "--json", *where).out.splitlines()[-1])["expires_at"]
 
 
+@pytest.mark.parametrize("words", [("list",), ("rotate", "pk-1"), ("revoke", "pk-1")])
+def test_keys_of_a_directory_that_is_not_there_make_none(run, tmp_path, words):
+    done = run("keys", *words, "--data-dir", str(tmp_path / "wrong"))
+    assert (done.code, str(tmp_path / "wrong") in done.err) == (Exit.REFUSED, True)
+    assert not (tmp_path / "wrong").exists()
+
+
 def test_a_look_at_the_directory_of_a_broker_makes_no_queue_there(run, tmp_path):
     with penstock.Broker(tmp_path / "data") as broker:
         broker.create_topic("orders")

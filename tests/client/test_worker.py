@@ -83,7 +83,8 @@ def test_failures_are_tried_again_and_end_as_dead_letters(client):
     with client.worker("w-failures", "w1", handle, concurrency=4, on_failure=quiet) as worker:
         until(lambda: lag(client, "w1") == 0)
     assert attempts == {one: {3: 1, 4: 2}.get(one, 3 if one % 10 == 5 else 1) for one in range(30)}
-    assert worker.failed == 9
+    # Beside these, one was rejected and one asked for another turn.
+    assert (worker.done, worker.failed) == (26, 9)
     letters = until(
         lambda: (found := client.dead_letters("w-failures")) and len(found) == 4 and found
     )
@@ -127,7 +128,7 @@ def test_a_handler_that_is_late_has_failed(client, caplog):
     assert "w-late/0/0: its handler is past the deadline of 2 s and runs on" in caplog.text
     # A machine that stalls may make the second attempt late as well.
     assert set(errors) == {"the handler took longer than 2 s"}
-    assert (worker.done, worker.failed) == (len(errors) + 1, len(errors))
+    assert (worker.done, worker.failed) == (1, len(errors))
 
 
 def test_a_stop_waits_for_what_runs_and_gives_back_the_rest(client):

@@ -84,7 +84,7 @@ def create(
         with connected(broker) as client:
             new = client.execute(command)
     else:
-        with offline_keys(data_dir) as offline:
+        with offline_keys(data_dir, is_made=True) as offline:
             new = offline.audited(command, f"key {key_id} ({name}, {role}) created")
     show_new_key(new, output)
 
@@ -204,12 +204,16 @@ class OfflineKeys:
 
 
 @contextmanager
-def offline_keys(data_dir: Path | None) -> Iterator[OfflineKeys]:
+def offline_keys(data_dir: Path | None, *, is_made: bool = False) -> Iterator[OfflineKeys]:
+    """The keys of a data directory. FileMissing: there is none, and it is not to be made."""
+    from ..errors import FileMissing
     from ..runtime import SystemClock
     from ..server.audit import AuditLog
     from .offline import offline_node
 
     assert data_dir is not None, "`is_remote` was asked before"
+    if not is_made and not data_dir.joinpath("meta").is_dir():
+        raise FileMissing(f"a broker's data in {data_dir}")
     with (
         offline_node(data_dir) as node,
         closing(AuditLog(data_dir, SystemClock().now_ns)) as audit,

@@ -104,7 +104,8 @@ def _check_timing(node: "Node", timing: Timing, now: Now) -> None:
         return
     if not EVERY_MS_MIN <= timing.every_ms <= EVERY_MS_MAX:
         raise Refused(
-            f"every is {EVERY_MS_MIN} ms to {EVERY_MS_MAX} ms (366 days), got {timing.every_ms} ms",
+            # An interval of 0 comes as -1, because 0 stands for none.
+            f"every is {EVERY_MS_MIN} ms to {EVERY_MS_MAX} ms (366 days), got {max(0, timing.every_ms)} ms",
             field="every",
         )
     if timing.timezone != UTC_NAME:

@@ -63,8 +63,10 @@ class Worker:
         self._inbox = Inbox()
         self.consumer.on_drop = self._drop
         self._guard = Guard()
-        # How many messages were polled, and how many are done; the handlers of `failed` raised.
-        self._polled = self.done = self.failed = 0
+        # How many messages were polled, and how many of them are with no handler any more and with none to come.
+        self._polled = self._ended = 0
+        # How many handlers have ended well, and how many have raised or were late.
+        self.done = self.failed = 0
         self._running: dict[int, tuple[Delivered, float]] = {}
         self._stop, self._has_room = Event(), Event()
         self._low = -1
@@ -100,7 +102,7 @@ class Worker:
 
     def _fetch(self) -> None:
         now_s = time.monotonic()
-        wanted = self._pace.to_ask_for(self._polled - self.done, self.done, now_s)
+        wanted = self._pace.to_ask_for(self._polled - self._ended, self._ended, now_s)
         if wanted:
             polled = self.consumer.poll_patiently(wanted, _WAIT_S)
             with self._guard:
@@ -109,7 +111,7 @@ class Worker:
             return
         self._has_room.clear()
         self._low = self._pace.low
-        if self._polled - self.done > self._low:
+        if self._polled - self._ended > self._low:
             self._has_room.wait(_CHECK_S)
         self._low = -1
         self.consumer.rebalance()
@@ -122,12 +124,12 @@ class Worker:
                 self._handle(handler, message)
             finally:
                 del self._running[id(message)]
-                self._note_done(1)
+                self._note_ended(1)
 
-    def _note_done(self, count: int) -> None:
+    def _note_ended(self, count: int) -> None:
         with self._guard:
-            self.done += count
-            left, is_due = self._polled - self.done, self.done % _ANSWERS_A_REQUEST == 0
+            self._ended += count
+            left, is_due = self._polled - self._ended, self._ended % _ANSWERS_A_REQUEST == 0
         if left <= self._low:
             self._has_room.set()
         if is_due or not left:
@@ -149,7 +151,9 @@ class Worker:
         except Exception as error:
             self._fail(message, error)
         else:
-            message.ack()
+            if message.ack():
+                with self._guard:
+                    self.done += 1
 
     def _fail(self, message: Delivered, error: Exception) -> None:
         reason = error_text(error)
@@ -158,7 +162,8 @@ class Worker:
         is_first_answer = message.reject(reason) if is_last else message.nack(reason)
         if not is_first_answer:
             return
-        self.failed += 1
+        with self._guard:
+            self.failed += 1
         if self.settings.on_failure is not None:
             call_back(self.settings.on_failure, message, error)
             return
@@ -178,12 +183,12 @@ class Worker:
                     self._fail(message, Overdue(limit_s))
 
     def _drop(self, places: Sequence[str]) -> None:
-        self._note_done(self._inbox.drop(places))
+        self._note_ended(self._inbox.drop(places))
 
     def _finish(self, slots: list[Background]) -> None:
         """Wait for handlers that run, up to `grace`; messages that no handler has are given back at once."""
         self._stop.set()
-        self._note_done(self._inbox.close())
+        self._note_ended(self._inbox.close())
         until_s = time.monotonic() + duration_s(self.settings.grace)
         for slot in slots:
             if not slot.join(max(0.0, until_s - time.monotonic())):
