@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.api.delays import DelayState, DescribeDelays
+from penstock.api.delays import DelayState, DescribeDelays, ListDelayed
 from penstock.api.groups import CloseGroup, Mode
 from penstock.api.members import JoinGroup, PollMember
+from penstock.api.publish import Delayed
 from penstock.api.start import Start
 from penstock.codec import read_head
 from penstock.config import Cleanup, OnDamage
@@ -16,8 +17,10 @@ from penstock.errors import DamagedBatch, PenstockError
 from penstock.model import Message
 from penstock.sim import SimDisk, Tree
 
+from .losses import flipped, tree_with
 from .test_delay import later, state
-from .world import GROUP, TOPIC, World, messages_of, pull_the_plug, values
+from .test_lost_ends import repair
+from .world import GROUP, MS, TOPIC, World, messages_of, pull_the_plug, values
 
 
 class StoredBatch(NamedTuple):
@@ -271,6 +274,37 @@ def test_a_damaged_delayed_message_waits_until_the_topic_says_skip():
     world.wait(1)
     assert state(world, bad) is DelayState.LOST
     assert world.node.next_due_ns() == float("inf")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_delayed_message_that_a_repair_has_given_up_is_lost_when_it_is_due(count):
+    world = made()
+    batch = [
+        Delayed(Message(bytes(3000)), world.wall_ns + 5 * MS, b"%d" % one) for one in range(count)
+    ]
+    lost = [one.offset for one in world.schedule(batch)]
+    good = later(world, b"good", 5)
+    directory = world.node.partition(TOPIC, 0).delayed.directory
+    world.node.close()
+    path = f"{directory}/{0:020d}.log"
+    disk = tree_with(world.disk.tree(), lambda files: flipped(files, path, 150))
+    repair(disk, directory)
+    world.open_on(disk)
+    listed = world.execute(ListDelayed(TOPIC)).messages
+    assert [one.id for one in listed if "a repair" in str(one.damage)] == lost
+    with pytest.raises(DamagedBatch):
+        state(world, lost[0])
+    world.wait(5)
+    assert values(world.drain()) == [b"good"]
+    for _ in range(2):
+        (facts,) = world.execute(DescribeDelays(TOPIC))[TOPIC]
+        assert (facts.pending, facts.lost, facts.unreadable) == (0, count, 0)
+        assert {state(world, one) for one in lost} == {DelayState.LOST}
+        assert state(world, good) is DelayState.DELIVERED
+        world.restart()
+    later(world, b"again", 5, b"0")
+    world.wait(5)
+    assert values(world.drain()) == [b"again"]
 
 
 def test_a_start_behind_a_crash_goes_on_behind_damage_where_it_is_skipped():

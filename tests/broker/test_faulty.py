@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.api.answers import Kind
+from penstock.api.answers import Kind, ReleaseMember
 from penstock.api.consume import Poll
 from penstock.api.dead_letters import RedriveDeadLetters
 from penstock.api.delays import ListDelayed
+from penstock.api.groups import CloseGroup, DescribeGroup, DescribeLag
 from penstock.api.health import EventKind
 from penstock.api.members import JoinGroup, LeaveGroup, PollMember
 from penstock.api.principals import LOCAL
@@ -20,7 +21,7 @@ from penstock.broker.partition import FORMAT
 from penstock.broker.partition.partitioner import partition_of
 from penstock.broker.partition.records import GroupClosed, PartitionRecord
 from penstock.config import StorageConfig, TopicConfig
-from penstock.errors import PartitionFaulty
+from penstock.errors import NotFound, PartitionFaulty
 from penstock.log.journal import Journal
 from penstock.log.records import RecordFormat
 from penstock.model import Message
@@ -60,6 +61,22 @@ def test_a_faulty_partition_is_told_and_described_and_the_others_serve() -> None
     fields = refused.value.fields
     assert (fields["topic"], fields["partition"]) == (TOPIC, 1)
     assert str(fields["path"]).startswith(LOST)
+
+
+def test_a_group_of_a_topic_that_cannot_be_read_is_not_said_to_be_unknown() -> None:
+    world = with_a_fault(f"topics/default/{TOPIC}.1")
+    for command in (
+        ReleaseMember(TOPIC, GROUP, "m"),
+        DescribeGroup(GROUP, topic=TOPIC),
+        DescribeLag(GROUP, topic=TOPIC),
+        CloseGroup(GROUP, topic=TOPIC),
+        JoinGroup(GROUP, "m", (TOPIC,)),
+    ):
+        with pytest.raises(PartitionFaulty, match=f"{TOPIC}/0"):
+            world.execute(command)
+    # While some partitions serve they know every group.
+    with pytest.raises(NotFound):
+        with_a_fault().execute(DescribeGroup("unknown", topic=TOPIC))
 
 
 def test_round_robin_goes_around_a_faulty_partition_and_keys_do_not() -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.errors import DamagedBatch, InvalidConfig
+from penstock.cli.exits import Exit, run
+from penstock.cli.root import root
+from penstock.errors import DamagedBatch, DamagedFile, InvalidConfig
 from penstock.testing import VirtualClock
 
 
@@ -59,6 +61,23 @@ def test_a_queue_stops_at_damage_with_an_error_that_names_it_and_logs_it_once(pa
     assert level == "ERROR"
     assert "topics/default/queue.1/partition-0/messages/00000000000000000000.log at byte" in text
     assert "offset 1 of topic queue partition 0 cannot be read" in text
+
+
+@pytest.mark.parametrize("kind", ["messages", "state", "delayed", "staging"])
+def test_a_queue_that_has_lost_a_part_of_a_file_says_which_and_opens_with_it(tmp_path, kind):
+    with penstock.open(tmp_path) as queue:
+        queue.put(b"later", delay="1h")
+        with queue.transaction() as transaction:
+            transaction.put(b"now")
+    file = segment_of(tmp_path, kind=kind)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DamagedFile, match=f"partition-0/{kind}/{file.name}: .* missing"):
+        penstock.open(tmp_path)
+    assert run(root, ["queue", "stats", str(tmp_path)]) == Exit.FOUND_PROBLEMS
+    file.write_bytes(whole)
+    with penstock.open(tmp_path) as queue:
+        assert (queue.get().value, len(queue.delayed())) == (b"now", 1)
 
 
 @pytest.mark.parametrize("auto_ack", [True, False])

@@ -43,7 +43,10 @@ _WORDS = {
 
 
 class GroupCommand(ScopedCommand[R], frozen=True):
-    """Something that is asked of a group on those of its topics that the command covers. NotFound: it reads none."""
+    """Something that is asked of a group on those of its topics that the command covers.
+
+    NotFound: it reads none. PartitionFaulty: no partition serves of the topic that is named.
+    """
 
     group: str
 

@@ -22,6 +22,7 @@ from ..model import check_name
 from .catalogue import Catalogue, Topic
 from .partition import Now, Partition, consumption
 from .partition.records import ModeSet
+from .partition.slots import Partitions
 from .partition.start import offset_in, visible_end
 from .topics import INTERNAL_PREFIX
 
@@ -102,10 +103,11 @@ def places_of(partitions: Iterable[Partition], group: str) -> list[tuple[Partiti
     return found
 
 
-def existing(partitions: Iterable[Partition], group: str) -> list[tuple[Partition, Delivery]]:
-    """Where a group reads; NotFound if it does so nowhere."""
+def existing(partitions: Partitions, group: str) -> list[tuple[Partition, Delivery]]:
+    """Where a group reads. NotFound: nowhere; PartitionFaulty: no partition serves that could know it."""
     found = places_of(partitions, group)
     if not found:
+        partitions.require_serving()
         raise NotFound("group", group)
     return found
 
@@ -208,9 +210,7 @@ def _age_s(partition: Partition, offset: int, now: Now) -> float:
     return 0.0
 
 
-def expire_idle(
-    partitions: Sequence[Partition], now: Now, *, busy: Collection[str] = ()
-) -> list[str]:
+def expire_idle(partitions: Partitions, now: Now, *, busy: Collection[str] = ()) -> list[str]:
     """Forget the groups of a topic that no client has asked for a long time on any partition; their names are returned.
 
     Those that are `busy` have members, which may have good reason not to ask.
@@ -227,7 +227,7 @@ def expire_idle(
     return idle
 
 
-def _is_idle(partitions: Sequence[Partition], group: str, now: Now, retention_ns: int) -> bool:
+def _is_idle(partitions: Partitions, group: str, now: Now, retention_ns: int) -> bool:
     deliveries = [delivery for _, delivery in existing(partitions, group)]
     if any(delivery.leases.in_flight or delivery.commits for delivery in deliveries):
         return False

@@ -73,7 +73,7 @@ class DelayKeys(_Record, frozen=True, tag=69):
 
 
 class DelaysLost(_Record, frozen=True, tag=70):
-    """Delayed messages that are damaged, of a topic that skips damage: they will not fire."""
+    """Delayed messages that will not fire: damaged, in a topic that skips damage, or lost in a repair of the log."""
 
     epoch: int
     runs: Runs

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..broker.topics import config_from
 from ..config import Validation
-from ..errors import InvalidConfig
+from ..errors import InvalidConfig, PartitionFaulty
 from ..ports import Clock
 from .directory import Path, open_driver, storage_of
 from .queue import Queue
@@ -44,7 +44,10 @@ def open_queue(
     opened = open_driver(path, storage, clock=clock, logger=logger, is_firing=False)
     try:
         return Queue(opened, settings, auto_ack=auto_ack)
-    except BaseException:
+    except BaseException as error:
         opened.driver.close()
         opened.give_up_disk()
+        if isinstance(error, PartitionFaulty) and error.__cause__ is not None:
+            # A queue has one partition: what is wrong with that is wrong with the queue.
+            raise error.__cause__ from None
         raise

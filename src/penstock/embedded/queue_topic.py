@@ -6,7 +6,6 @@ from ..api.groups import OpenGroup
 from ..api.topics import ConfigureTopic, CreateTopic, DescribeTopic, ListTopics
 from ..broker.partition.dead_letters import dead_letter_topic
 from ..config import OFF, DeliveryConfig
-from ..errors import PartitionFaulty
 from ..runtime.threads import ThreadDriver
 from .write_buffer import GROUP, TOPIC
 
@@ -27,11 +26,7 @@ def make_topic(driver: ThreadDriver, settings: dict[str, Any]) -> bool:
     topics = driver.execute(ListTopics())
     if TOPIC not in topics:
         driver.execute(CreateTopic(TOPIC, 1, QUEUE_SETTINGS | settings))
-    try:
-        driver.execute(OpenGroup(GROUP, (TOPIC,)))
-    except PartitionFaulty as error:
-        # A queue has one partition: without it there is nothing to open.
-        raise error.__cause__ or error from None
+    driver.execute(OpenGroup(GROUP, (TOPIC,)))
     if TOPIC in topics and settings:
         driver.execute(ConfigureTopic(TOPIC, settings))
         if "on_damage" in settings and dead_letter_topic(TOPIC) in topics:

@@ -22,8 +22,7 @@ def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
     check_name(command.member, "member")
     topic, group = node.topic(command.topic), command.group
     partitions, duration_ms = topic.partitions, command.visibility_ms
-    if not partitions.serving:
-        raise partitions.faults[0].error() from partitions.faults[0].cause
+    partitions.require_serving()
     if duration_ms is not None:
         # A poll that is refused for its lease makes no group.
         consumption.check_duration(partitions.serving[0].rules, duration_ms)

@@ -43,6 +43,7 @@ from .. import groups
 from ..partition import Now, Partition, consumption
 from ..partition.changes import Handler
 from ..partition.records import ModeSet, PartitionRecord
+from ..partition.slots import Partitions
 from ..partition.start import offset_in, visible_end
 from ..topics import INTERNAL_PREFIX
 
@@ -54,19 +55,18 @@ _MS = 1_000_000
 Places = Sequence[tuple[Partition, Delivery]]
 
 
-def _partitions(node: "Node", command: ScopedCommand[Any]) -> list[Partition]:
+def _partitions(node: "Node", command: ScopedCommand[Any]) -> Partitions:
     """The partitions that a command covers, without faulty ones. NotFound: there is no topic of the name given."""
     if command.topic is not None:
-        return list(node.topic(command.topic).partitions)
-    return [one for one in node.partitions() if command.covers(one.topic)]
+        return node.topic(command.topic).partitions
+    return Partitions([one for one in node.partitions() if command.covers(one.topic)])
 
 
 def _places(node: "Node", command: GroupCommand[Any]) -> Places:
-    """Where a group reads, of what the command covers. NotFound: nowhere."""
-    found = groups.existing(_partitions(node, command), command.group)
+    """Where a group reads, of what the command covers. NotFound: nowhere; PartitionFaulty: its topic cannot be read."""
     if command.group.startswith(INTERNAL_PREFIX):
         raise NotFound("group", command.group)
-    return found
+    return groups.existing(_partitions(node, command), command.group)
 
 
 def _by_topic(places: Places) -> dict[str, Places]:

@@ -131,9 +131,12 @@ def describe(partition: Partition, identity: int) -> DelayedMessage:
     state = delays.state_of(identity)
     if state is None:
         raise NotFound("delayed message", f"{partition.topic}/{partition.number}/{identity}")
-    message, due_ns, damage = None, 0, None
+    message, due_ns = None, 0
+    damage: Damaged | None = None
     try:
         message, due_ns = _read(partition, identity)
+        if message is None and state is DelayState.PENDING:
+            damage = _lost_in_repair(partition, identity)
     except Damaged as error:
         damage = error
     if state is DelayState.PENDING:
@@ -155,6 +158,20 @@ def _read(partition: Partition, identity: int) -> tuple[Message | None, int]:
             body = open_body(run.data, head, size_max=BODY_BYTES_MAX)
             return message, int(due_times(body)[index])
     return None, 0
+
+
+def _lost_in_repair(partition: Partition, identity: int) -> DamagedBatch:
+    """What to say of a pending message whose place a repair has filled, until it is due."""
+    log = partition.delayed.log
+    assert log is not None, "an id was given, so there is a log"
+    number, (position, head) = log.place_of_batch(identity)
+    return DamagedBatch(
+        log.segments[number].path,
+        position,
+        f"a repair has filled the place of offset {identity}, which is lost",
+        offset=identity,
+        next_offset=head.next_offset,
+    )
 
 
 def pending(

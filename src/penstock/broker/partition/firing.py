@@ -52,7 +52,7 @@ def fire(partition: Partition, now: Now) -> int:
     prefetch.look_ahead(delays, int(dues[-1]))
     found: list[_Due] = []
     unreadable: list[int] = []
-    damaged = BitMap64()
+    damaged, filled = BitMap64(), BitMap64()
     size = size_read = 0
     for identity, due_ns in zip(ids.tolist(), dues.tolist(), strict=True):
         if identity not in prefetch.rows and identity not in damaged:
@@ -66,6 +66,9 @@ def fire(partition: Partition, now: Now) -> int:
                     damaged.add_range(first, max(identity + 1, error.next_offset))
             except Damaged:
                 pass
+            else:
+                if identity not in prefetch.rows and _is_filled(partition, identity):
+                    filled.add(identity)
         row = prefetch.rows.get(identity)
         if row is None:
             unreadable.append(identity)
@@ -74,8 +77,10 @@ def fire(partition: Partition, now: Now) -> int:
         if size > _BYTES_A_STEP and found:
             break
         found.append(_Due(identity, due_ns, row))
-    lost = damaged & BitMap64(unreadable)
-    if lost and partition.config.on_damage is OnDamage.SKIP:
+    lost = filled
+    if partition.config.on_damage is OnDamage.SKIP:
+        lost |= damaged & BitMap64(unreadable)
+    if lost:
         partition.record((DelaysLost(0, partition.delayed.epoch, runs_of(lost)),), now)
     delays.set_aside(one for one in unreadable if one in delays.pending)
     if found:
@@ -119,6 +124,21 @@ def _read(partition: Partition, identity: int) -> int:
             size, bytes_max = size + len(run.data), bytes_max * 4
     prefetch.add(rows)
     return size
+
+
+def _is_filled(partition: Partition, identity: int) -> bool:
+    """Whether the batch at the place of a pending message is whole and does not have it.
+
+    Clearing keeps what is pending, so a repair has put an empty range there, and told that it is lost.
+    """
+    log = partition.delayed.log
+    assert log is not None, "something is pending, so there is a log"
+    run = log.read(identity, bytes_max=1)
+    for head, batch in batches_in(run.data, seed=log.seed):
+        if head.base_offset <= identity < head.next_offset:
+            body = open_body(batch, head, size_max=BODY_BYTES_MAX)
+            return not head.message_count or identity not in offsets_of(body, head)
+    return False
 
 
 def _rows(partition: Partition, log: Log, run: Run) -> dict[int, Row]:

@@ -75,6 +75,12 @@ class Partitions(Sequence[Partition]):
             return []
         return [one for one in self.slots if isinstance(one, Fault)]
 
+    def require_serving(self) -> None:
+        """PartitionFaulty if none serves: what is not found may be in one of them."""
+        if not self.serving and self.slots:
+            fault = self.faults[0]
+            raise fault.error() from fault.cause
+
     def serving_at(self, number: int) -> Partition | None:
         """The partition of this number; None if there is none, or if it is faulty."""
         found = self.slots[number] if 0 <= number < len(self.slots) else None

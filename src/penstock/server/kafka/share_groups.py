@@ -15,7 +15,7 @@ from ...api.topics import DescribeLayouts, DescribeTopic, ListTopics, TopicLayou
 from ...broker.authorise import authorise_member
 from ...broker.groups import check_group
 from ...codec.kafka_writer import kafka_batch_of_rows
-from ...errors import NotFound, PenstockError, UnknownMember
+from ...errors import NotFound, PartitionFaulty, PenstockError, UnknownMember
 from ...model import Headers, MessageColumns, TopicPartition
 from .consumer_groups import member_name, partitions_by_topic
 from .dead_letters import provenance_headers
@@ -391,5 +391,5 @@ async def _close(session: KafkaSession, key: tuple[str, str]) -> None:
 async def _release(session: KafkaSession, key: tuple[str, str], share: ShareSession) -> None:
     """Give back, uncounted, what a session that ends still holds."""
     for topic in sorted(share.topics):
-        with suppress(NotFound):
+        with suppress(NotFound, PartitionFaulty):
             await session.execute(ReleaseMember(topic, *key, is_unseen=True))
