@@ -192,12 +192,11 @@ class Queue(
             with self._buffer.exclusive():
                 ((stored,), _) = self._driver.begin(Publish(TOPIC, [message], 0))
             number = stored.offset + 1
-            if self._is_always:
-                self._buffer.sync()
         else:
             number = self._buffer.add(Entries([message]))
         if self._is_always:
-            pass  # It is on the disk.
+            if key is not None:
+                self._buffer.sync()
         elif is_urgent or len(message.value or b"") > self._buffer.small_bytes_max:
             self._write_put()
         else:
