@@ -121,7 +121,7 @@ class Queue(
 
         NoSpace: the message is not in the queue, and never comes. Tried again, it is put once there is room.
         """
-        if options:
+        if options or self._is_always:
             return self._put_carefully(value, options)
         # Into a name first: to call it as if it were a method would have Python look for one in the class, every time.
         take_in = self._messages.take_in
@@ -179,13 +179,11 @@ class Queue(
         self._ticker.expect(self._clock.monotonic_ns() + (0 if is_awaited else LINGER_NS))
 
     def _put_carefully(self, value: Value | UnsetType, options: MessageOptions) -> int:
-        """Put a message that has options, or is large, or no bytes, or whose queue is limited."""
+        """Put a message that has options, is large or no bytes, whose queue is limited, or that waits for its sync."""
         if is_delayed(options):
             return self.put_later([value], options)[0]
-        if self._is_always and not options:
-            pack = packed([value], self._buffer.small_bytes_max)
-            if pack is not None:
-                return self._buffer.add(pack)
+        if not options and type(value) is bytes and len(value) <= self._buffer.small_bytes_max:
+            return self._buffer.add(value)
         message = make_message(value, options, now_ns=self._clock.now_ns())
         key, is_urgent = message.idempotency_key, message.priority < Priority.NORMAL
         if key is not None:

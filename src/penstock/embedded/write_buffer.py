@@ -239,10 +239,8 @@ class WriteBuffer:
         self._is_limited = is_limited
         self._is_always = driver.config.fsync is FsyncPolicy.ALWAYS
         self.small_bytes_max = -1 if is_limited else SMALL_BYTES_MAX
-        # Puts that wait for their sync come by `add`.
-        bytes_max = -1 if self._is_always else self.small_bytes_max
-        self.messages = NumberedMessages(self._end_offset(), bytes_max)
-        # Of what waits now. With `fsync="always"` ids are given out with the lock held, so it is known whose is whose.
+        self.messages = NumberedMessages(self._end_offset(), self.small_bytes_max)
+        # Of what waits now. With `fsync="always"` every put comes by `add`, so that it is known whose is whose.
         self._numbering = Numbering()
         self._refusal: BaseException | None = None
         # A transaction may be committed and not in the log yet, where it comes at any time. A start may have left one.
@@ -270,7 +268,7 @@ class WriteBuffer:
                     if self.messages.take_in is take_in:
                         self._restart()
 
-    def add(self, contents: Pack | Entries) -> int:
+    def add(self, contents: Contents) -> int:
         """Take in messages, all or none; the id of the last one. With `fsync="always"` they are on the disk then.
 
         BacklogFull, NeverFits. NoSpace: none is there; of more than a batch perhaps the first are.
