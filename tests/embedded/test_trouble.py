@@ -140,24 +140,47 @@ def test_others_go_on_while_a_put_has_no_room(tmp_path, clock, room):
         assert [one.value for one in queue] == [b"x"]
 
 
+def put_with(queue, value, monkeypatch, meanwhile):
+    """Put a value; `meanwhile` is called when it has its id and does not wait for its sync yet."""
+    point, real_wait = queue._buffer._point, queue._buffer._point.wait
+
+    def wait():
+        monkeypatch.setattr(point, "wait", real_wait)
+        meanwhile()
+        real_wait()
+
+    monkeypatch.setattr(point, "wait", wait)
+    return queue.put(value)
+
+
 def test_a_put_whose_message_another_call_could_not_write_says_so(tmp_path, room, monkeypatch):
     """There is room again before the put comes to its own sync, and its id is another's by then."""
     with penstock.open(tmp_path, fsync="always") as queue:
-        queue.put(b"x")
-        real_wait = queue._buffer._point.wait
 
-        def wait():
-            monkeypatch.setattr(queue._buffer._point, "wait", real_wait)
+        def meanwhile():
             room.is_there = False
             queue.flush()
             room.is_there = True
-            assert queue.put(b"another") == 2
-            real_wait()
+            assert queue.put(b"another") == 1
 
-        monkeypatch.setattr(queue._buffer._point, "wait", wait)
         with pytest.raises(NoSpace):
-            queue.put(b"dropped")
-        assert [one.value for one in queue] == [b"x", b"another"]
+            put_with(queue, b"dropped", monkeypatch, meanwhile)
+        assert [one.value for one in queue] == [b"another"]
+
+
+def test_a_put_whose_message_another_call_has_written_returns(tmp_path, room, monkeypatch):
+    """The one after it has no room, which is nothing to this one."""
+    with penstock.open(tmp_path, fsync="always") as queue:
+
+        def meanwhile():
+            queue.flush()
+            room.is_there = False
+            with pytest.raises(NoSpace):
+                queue.put(b"dropped")
+
+        assert put_with(queue, b"written", monkeypatch, meanwhile) == 1
+        room.is_there = True
+        assert [one.value for one in queue] == [b"written"]
 
 
 def test_threads_know_of_each_put_whether_it_is_there(tmp_path, room, monkeypatch, effort):
