@@ -1,5 +1,9 @@
 """A full disk, a broken disk, and the fixtures that users get."""
 
+import random
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
 import pytest
 
 import penstock
@@ -60,6 +64,150 @@ def test_what_was_accepted_waits_for_room_and_is_not_lost(tmp_path, clock, monke
         clock.advance(2)
         assert queue.put(b"next") == 2
         assert [one.value for one in queue] == [b"accepted", b"next"]
+
+
+class Room:
+    """Appends to files fail while there is none."""
+
+    def __init__(self, monkeypatch):
+        self.is_there = True
+        real_append = RealFile.append
+
+        def append(file, *parts):
+            if not self.has_some():
+                raise NoSpace(file.path)
+            return real_append(file, *parts)
+
+        monkeypatch.setattr(RealFile, "append", append)
+
+    def has_some(self):
+        return self.is_there
+
+
+@pytest.fixture
+def room(monkeypatch):
+    return Room(monkeypatch)
+
+
+PUTS = {
+    "small": lambda queue, value: queue.put(value),
+    "large": lambda queue, value: queue.put(value.ljust(2000)),
+    "keyed": lambda queue, value: queue.put(value, key=b"k"),
+    "once": lambda queue, value: queue.put(value, idempotency_key=value),
+    "urgent": lambda queue, value: queue.put(value, priority="high"),
+    "many": lambda queue, value: queue.put_many([value])[0],
+    "many large": lambda queue, value: queue.put_many([value.ljust(2000)])[0],
+    "later": lambda queue, value: queue.put(value, delay="1h"),
+}
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval"])
+@pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
+def test_a_put_without_room_is_not_there_and_the_next_one_is_put_at_once(
+    tmp_path, clock, room, put, fsync
+):
+    """Without an fsync the first may return: then it has its id, and stays. No time passes until there is room."""
+    with penstock.open(tmp_path, clock=clock, fsync=fsync, auto_ack=False) as queue:
+        put(queue, b"0")
+        queue.sync()
+        room.is_there, stored = False, [b"0"]
+        for value in (b"1", b"2", b"3"):
+            try:
+                put(queue, value)
+            except NoSpace:
+                continue
+            stored.append(value)
+            with suppress(NoSpace):
+                queue.flush()
+        assert stored == [b"0"] or (fsync == "interval" and stored == [b"0", b"1"])
+        room.is_there = True
+        assert put(queue, b"4") == len(stored) + 1
+        stored.append(b"4")
+        queue.sync()
+        clock.advance(3600)
+        assert [one.value.rstrip() for one in queue.get_many(9)] == stored
+
+
+def test_others_go_on_while_a_put_has_no_room(tmp_path, clock, room):
+    with penstock.open(tmp_path, clock=clock, fsync="always") as queue:
+        queue.put(b"x")
+        room.is_there = False
+        with pytest.raises(NoSpace):
+            queue.put(b"refused")
+        for call in (queue.flush, queue.sync, queue.peek, queue.stats):
+            call()
+        room.is_there = True
+        assert [one.value for one in queue] == [b"x"]
+
+
+def put_with(queue, value, monkeypatch, meanwhile):
+    """Put a value; `meanwhile` is called when it has its id and does not wait for its sync yet."""
+    point, real_wait = queue._buffer._point, queue._buffer._point.wait
+
+    def wait():
+        monkeypatch.setattr(point, "wait", real_wait)
+        meanwhile()
+        real_wait()
+
+    monkeypatch.setattr(point, "wait", wait)
+    return queue.put(value)
+
+
+def test_a_put_whose_message_another_call_could_not_write_says_so(tmp_path, room, monkeypatch):
+    """There is room again before the put comes to its own sync, and its id is another's by then."""
+    with penstock.open(tmp_path, fsync="always") as queue:
+
+        def meanwhile():
+            room.is_there = False
+            queue.flush()
+            room.is_there = True
+            assert queue.put(b"another") == 1
+
+        with pytest.raises(NoSpace):
+            put_with(queue, b"dropped", monkeypatch, meanwhile)
+        assert [one.value for one in queue] == [b"another"]
+
+
+def test_a_put_whose_message_another_call_has_written_returns(tmp_path, room, monkeypatch):
+    """The one after it has no room, which is nothing to this one."""
+    with penstock.open(tmp_path, fsync="always") as queue:
+
+        def meanwhile():
+            queue.flush()
+            room.is_there = False
+            with pytest.raises(NoSpace):
+                queue.put(b"dropped")
+
+        assert put_with(queue, b"written", monkeypatch, meanwhile) == 1
+        room.is_there = True
+        assert [one.value for one in queue] == [b"written"]
+
+
+def test_threads_know_of_each_put_whether_it_is_there(tmp_path, room, monkeypatch, effort):
+    each = effort(check=40, test=200, torture=5000)
+    with penstock.open(tmp_path, fsync="always") as queue:
+        dice = random.Random(7)
+        monkeypatch.setattr(room, "has_some", lambda: dice.random() < 0.6)
+
+        def put_some(thread):
+            found = {}
+            for number in range(each):
+                value = b"%d-%d" % (thread, number)
+                with suppress(NoSpace):
+                    if number % 3:
+                        found[queue.put(value.ljust(2000 * (number % 2)))] = value
+                    else:
+                        found[queue.put_many([value, b"second"])[0]] = value
+            return found
+
+        with ThreadPoolExecutor(4) as pool:
+            told = list(pool.map(put_some, range(4)))
+        monkeypatch.undo()
+        values = {one.id: one.value.rstrip() for one in queue}
+    values = {number: value for number, value in values.items() if value != b"second"}
+    assert values == told[0] | told[1] | told[2] | told[3]
+    assert len(values) == sum(map(len, told))
+    assert 0 < len(values) < 4 * each
 
 
 def test_failed_fsync_stops_the_queue_and_not_the_process(tmp_path, monkeypatch, caplog):

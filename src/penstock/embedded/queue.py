@@ -19,7 +19,7 @@ from ..api.start import Start
 from ..api.topics import SweepTopics
 from ..api.units import Duration, datetime_ns, duration_ns
 from ..config import FsyncPolicy
-from ..errors import Fatal, OffsetOutOfRange, PenstockError, Refused
+from ..errors import Fatal, NoSpace, OffsetOutOfRange, PenstockError, Refused
 from ..model import Priority
 from ..runtime.group_polls import FOR_EVER
 from ..runtime.ticker import NEVER_NS, Ticker
@@ -43,6 +43,7 @@ from .write_buffer import (
     LINGER_NS,
     NOT_TAKEN,
     TOPIC,
+    Entries,
     WriteBuffer,
     packed,
 )
@@ -93,7 +94,6 @@ class Queue(
         self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
         self._buffer = WriteBuffer(self._driver, self._timings, is_limited=is_limited)
         self._messages = self._buffer.messages
-        self._after_put = self._buffer.sync if self._is_always else self._after_lazy_put
         self._prefetch = Prefetch(self._driver)
         self._sessions = Sessions()
         self._ready = self._prefetch.ready
@@ -118,8 +118,10 @@ class Queue(
         With `delay` ("30s", "2h") or `deliver_at` (a datetime) it comes then, and gets its id then; what is returned is
         the number by which `cancel`, `reschedule` and `delayed_get` know it. One with the `delay_key` of another that
         still waits takes its place.
+
+        NoSpace: the message is not in the queue, and never comes. Tried again, it is put once there is room.
         """
-        if options:
+        if options or self._is_always:
             return self._put_carefully(value, options)
         # Into a name first: to call it as if it were a method would have Python look for one in the class, every time.
         take_in = self._messages.take_in
@@ -137,11 +139,16 @@ class Queue(
         """Add several messages, one after the other; return their ids. Options hold for each of them.
 
         Several with one `idempotency_key` or `delay_key` would be one message, so those are for `put`.
+
+        NoSpace: none is in the queue; with `fsync="always"` the first may be, if they are more than a batch.
         """
         batch: list[Any] = values if type(values) is list else listed(values)
         pack = None if options else packed(batch, self._buffer.small_bytes_max)
         if pack is None:
             return self._put_many_carefully(batch, options)
+        if self._is_always:
+            number = self._buffer.add(pack)
+            return range(number - len(batch) + 1, number + 1)
         take_in = self._messages.take_in
         try:
             number = take_in(pack)
@@ -151,10 +158,17 @@ class Queue(
             self._after_put()
         return range(number - len(batch) + 1, number + 1)
 
-    def _after_lazy_put(self) -> None:
+    def _after_put(self) -> None:
         if len(self._messages.waiting) >= FLUSH_MESSAGES:
-            self._buffer.flush()
+            self._write_put()
         else:
+            self._wake()
+
+    def _write_put(self) -> None:
+        """Write what was taken in just now. On a full disk it stays in memory, as puts of 5 ms do: it has its id."""
+        try:
+            self._buffer.flush()
+        except NoSpace:
             self._wake()
 
     def _wake(self) -> None:
@@ -165,9 +179,11 @@ class Queue(
         self._ticker.expect(self._clock.monotonic_ns() + (0 if is_awaited else LINGER_NS))
 
     def _put_carefully(self, value: Value | UnsetType, options: MessageOptions) -> int:
-        """Put a message that has options, or is large, or no bytes, or whose queue is limited."""
+        """Put a message that has options, is large or no bytes, whose queue is limited, or that waits for its sync."""
         if is_delayed(options):
             return self.put_later([value], options)[0]
+        if not options and type(value) is bytes and len(value) <= self._buffer.small_bytes_max:
+            return self._buffer.add(value)
         message = make_message(value, options, now_ns=self._clock.now_ns())
         key, is_urgent = message.idempotency_key, message.priority < Priority.NORMAL
         if key is not None:
@@ -175,11 +191,12 @@ class Queue(
                 ((stored,), _) = self._driver.begin(Publish(TOPIC, [message], 0))
             number = stored.offset + 1
         else:
-            number = self._buffer.add([message])
+            number = self._buffer.add(Entries([message]))
         if self._is_always:
-            self._buffer.sync()
+            if key is not None:
+                self._buffer.sync()
         elif is_urgent or len(message.value or b"") > self._buffer.small_bytes_max:
-            self._buffer.flush()
+            self._write_put()
         else:
             self._wake()
         if is_urgent:
@@ -196,11 +213,9 @@ class Queue(
         messages = [make_message(value, options, now_ns=now_ns) for value in values]
         if not messages:
             return range(0)
-        last = self._buffer.add(messages)
-        if self._is_always:
-            self._buffer.sync()
-        else:
-            self._buffer.flush()
+        last = self._buffer.add(Entries(messages))
+        if not self._is_always:
+            self._write_put()
         if messages[0].priority < Priority.NORMAL:
             self._prefetch.empty()
         return range(last - len(messages) + 1, last + 1)

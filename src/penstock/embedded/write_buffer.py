@@ -25,6 +25,7 @@ from ..api.transactions import SeeTransactionStats
 from ..broker.partition.publishing import size_of
 from ..codec.blobs import Blobs, JoinedBlobs, blobs_of
 from ..codec.numbers import Numbers
+from ..config import FsyncPolicy
 from ..errors import NoSpace, PenstockError, Refused, Unavailable
 from ..model import Buffer, Message
 from ..runtime.commit import Committer, SyncPoint
@@ -134,6 +135,13 @@ class NumberedMessages:
         while self._packs and self._packs[0][0] <= last_id:
             self._packs.popleft()
 
+    def drop(self) -> None:
+        """Forget everything that waits, and give out no id until `start`: their ids are given out again."""
+        self.stop()
+        self.waiting.clear()
+        self._packs.clear()
+        self.is_mixed = False
+
     def first(self, count: int) -> Sequence[Content]:
         """The first so many of `waiting`, or as many as there are."""
         if self._size != UNEVEN and not self.is_mixed:
@@ -203,18 +211,37 @@ class NumberedMessages:
         return 0
 
 
+class Numbering:
+    """Ids from one failure to the next. Those over `last_written` were dropped then, and are given out once more."""
+
+    def __init__(self) -> None:
+        self.failure: NoSpace | None = None
+        self.last_written = 0
+
+    def check(self, last_id: int) -> None:
+        """Raise if the messages up to an id were dropped."""
+        if self.failure is not None and last_id > self.last_written:
+            raise self.failure.with_traceback(None)
+
+
 class WriteBuffer:
     """Writes what was put to the only partition of a queue. Thread-safe.
 
     Threads that wait for a sync meet at a sync point, whose leader writes for all of them and then syncs.
+
+    Where the disk has no room, what was put stays in memory, because its caller has the id, and later puts are refused.
+    With `fsync="always"` no caller has an id of what waits: it is dropped, and the puts raise.
     """
 
     def __init__(self, driver: ThreadDriver, timings: Timings, *, is_limited: bool) -> None:
         """`is_limited`: the backlog of the queue is. Then every message is counted before it is taken in."""
         self._driver, self._clock, self._timings = driver, driver.clock, timings
         self._is_limited = is_limited
+        self._is_always = driver.config.fsync is FsyncPolicy.ALWAYS
         self.small_bytes_max = -1 if is_limited else SMALL_BYTES_MAX
         self.messages = NumberedMessages(self._end_offset(), self.small_bytes_max)
+        # Of what waits now. With `fsync="always"` every put comes by `add`, so that it is known whose is whose.
+        self._numbering = Numbering()
         self._refusal: BaseException | None = None
         # A transaction may be committed and not in the log yet, where it comes at any time. A start may have left one.
         self._is_committing = True
@@ -228,7 +255,7 @@ class WriteBuffer:
         return self._driver.execute(DescribeBacklog(TOPIC, 0, GROUP)).end
 
     def take_in_patiently(self, contents: Contents) -> int:
-        """`take_in` after a failed try: another thread was inside, or a Ctrl-C had ended the generator."""
+        """`take_in` after a failed try: another thread was inside, or a Ctrl-C or a refusal had ended the generator."""
         while True:
             take_in = self.messages.take_in
             try:
@@ -236,26 +263,52 @@ class WriteBuffer:
             except ValueError:
                 sleep(0)
             except StopIteration:
+                self._end_refusal()
                 with self.lock:
                     if self.messages.take_in is take_in:
                         self._restart()
 
-    def add(self, messages: list[Message]) -> int:
-        """Take in messages of any kind and size, all or none; the id of the last one. BacklogFull, NeverFits."""
+    def add(self, contents: Contents) -> int:
+        """Take in messages, all or none; the id of the last one. With `fsync="always"` they are on the disk then.
+
+        BacklogFull, NeverFits. NoSpace: none is there; of more than a batch perhaps the first are.
+        """
+        self._end_refusal()
         with self.lock:
-            if self._is_limited:
-                # All at once, or they would be refused when half of them are written.
-                self._write_all()
-                size = sum(map(size_of, messages))
-                self._driver.execute(CheckBacklog(TOPIC, 0, len(messages), size))
-            self.messages.is_mixed = True
-            while True:
-                try:
-                    return self.messages.take_in(Entries(messages))
-                except ValueError:
-                    sleep(0)
-                except StopIteration:
-                    self._restart()
+            if type(contents) is Entries:
+                if self._is_limited:
+                    # All at once, or they would be refused when half of them are written.
+                    self._write_all()
+                    size = sum(map(size_of, contents.messages))
+                    check = CheckBacklog(TOPIC, 0, len(contents.messages), size)
+                    self._driver.execute(check)
+                self.messages.is_mixed = True
+            last_id, numbering = self._take_in(contents), self._numbering
+        if self._is_always:
+            self._point.wait()
+            numbering.check(last_id)
+        return last_id
+
+    def _take_in(self, contents: Contents) -> int:
+        """With the lock held."""
+        while True:
+            try:
+                return self.messages.take_in(contents)
+            except ValueError:
+                sleep(0)
+            except StopIteration:
+                self._check()
+                self._restart()
+
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
+
+    def _end_refusal(self) -> None:
+        """Raise if puts are refused. Whether the disk has room again is tried first."""
+        if isinstance(self._refusal, NoSpace):
+            self.try_again()
+        self._check()
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -299,7 +352,10 @@ class WriteBuffer:
         return self._refusal is not None
 
     def flush(self) -> None:
-        """Write everything that was put so far. NoSpace: it stays in memory, and puts are refused."""
+        """Write everything that was put so far. NoSpace: it stays in memory, and puts are refused.
+
+        With `fsync="always"` the puts raise that, and nobody else.
+        """
         if self.messages.waiting:
             with self.lock:
                 self._write_all()
@@ -314,6 +370,9 @@ class WriteBuffer:
                 # A Ctrl-C before `take_out` does no harm: the next try is told that the batch is in the log.
                 (next_offset, is_disk_full), _ = self._driver.begin(self._next_batch())
             except NoSpace as error:
+                if self._is_always:
+                    self._drop(error)
+                    break
                 self.refuse(error)
                 raise
             messages.take_out(next_offset)
@@ -321,6 +380,12 @@ class WriteBuffer:
             if is_disk_full:
                 self.refuse(NoSpace("a new message: the disk is nearly full"))
         self._emptied_ns = self._clock.monotonic_ns()
+
+    def _drop(self, failure: NoSpace) -> None:
+        """Forget what waits. Each put has its numbering, and finds there that it has failed."""
+        numbering, self._numbering = self._numbering, Numbering()
+        numbering.last_written, numbering.failure = self.messages.last_out, failure
+        self.messages.drop()
 
     def _next_batch(self) -> PublishAt:
         contents, offset = self.messages.first(_BATCH_MESSAGES_MAX), self.messages.last_out
@@ -354,11 +419,7 @@ class WriteBuffer:
     def refuse(self, reason: BaseException) -> None:
         """Take in nothing more until `try_again`."""
         self._refusal = reason
-
-        def refuse(_contents: Contents) -> int:
-            raise reason.with_traceback(None)
-
-        self.messages.take_in = refuse
+        self.messages.stop()
 
     def try_again(self) -> None:
         """Accept puts again if the disk has room again, and the transaction that was committed is applied."""
@@ -370,9 +431,11 @@ class WriteBuffer:
                 self._restart()
         elif isinstance(self._refusal, NoSpace) and not self._driver.execute(SeeHealth()).is_full:
             with self.lock:
-                self._refusal = None
-                self.messages.start()
-                self._write_all()
+                if isinstance(self._refusal, NoSpace):
+                    self._refusal = None
+                    # Before another put is taken in: while there is no room there must not be more and more of them.
+                    self._write_all()
+                    self._restart()
 
     def close(self) -> None:
         """Refuse from now on, and write what is left."""
