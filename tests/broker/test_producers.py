@@ -61,6 +61,20 @@ def test_a_gap_is_refused_and_changes_nothing(stop) -> None:
 
 
 @STOPS
+def test_what_the_epoch_before_has_sent_is_no_repeat_in_a_new_one(stop) -> None:
+    world = World()
+    world.topic()
+    for sequence in range(3):
+        send(world, sequence, b"a")
+    send(world, 0, b"b", epoch=1)
+    stopped(world, stop)
+    with pytest.raises(OutOfSequence, match="instead of 1"):
+        send(world, 2, b"d", epoch=1)
+    assert send(world, 0, b"b", epoch=1) == [(3, True)]
+    assert send(world, 1, b"c", epoch=1) == [(4, False)]
+
+
+@STOPS
 def test_an_old_epoch_is_refused_and_a_new_one_starts_with_zero(stop) -> None:
     world = World()
     world.topic()
