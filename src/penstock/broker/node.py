@@ -203,11 +203,10 @@ class Node(Catalogue):
         with suppress(NoSpace):
             has_moved = self.transactions.decide_staged(now)
             has_moved = self.commits.decide_staged(now) or has_moved
-        for source in self.partitions():
-            if source.machine.outbox.pending:
-                # Without room they stay where they are, and go when there is some again.
-                with suppress(NoSpace):
-                    has_moved = self.forward(source, now) or has_moved
+        for source in self.changes.to_send():
+            # Without room they stay where they are, and go when there is some again.
+            with suppress(NoSpace):
+                has_moved = self.forward(source, now) or has_moved
         return has_moved
 
     def forward(self, source: Partition, now: Now) -> bool:

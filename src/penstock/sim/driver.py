@@ -94,9 +94,12 @@ class SimDriver:
 
     def sync_soon(self) -> None:
         """Start a plan for every partition that has something to sync and no plan yet."""
-        for partition in self.node.partitions():
+        known = self.node.changes.to_sync()
+        # Whatever is written, the node knows where: what it forgot would never be synced.
+        assert {*known} == {one for one in self.node.partitions() if one.is_dirty}
+        for partition in known:
             name = name_of(partition)
-            if name not in self.busy and partition.is_dirty:
+            if name not in self.busy:
                 self.busy.add(name)
                 self._next(partition, 80, "plan", partial(self._plan, partition))
 

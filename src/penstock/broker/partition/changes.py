@@ -1,6 +1,7 @@
-"""What commands have recorded, for the driver: when to tick next, which readers to wake, whether to sync soon.
+"""What commands have recorded, for the driver: when to tick next, which readers to wake, what to sync.
 
-Partitions note what they append and record; a handler never says itself what is to be done about it.
+Partitions note what they append and record; a handler never says itself what is to be done about it. Most of thousands
+of partitions are idle, and nothing that is done for each command or sync looks at those.
 """
 
 from collections.abc import Callable, Collection
@@ -41,9 +42,12 @@ class Done(msgspec.Struct, Generic[R], frozen=True):
 
 
 class Changes:
-    """What was recorded since the last `done`: for which groups of partitions, and for which members. Of a node."""
+    """What was recorded since the last `done`: for which groups of partitions, and for which members. Of a node.
 
-    __slots__ = ("due_ns", "ended", "members", "touched")
+    And the partitions that may have something to sync or letters to send, in the order in which that came.
+    """
+
+    __slots__ = ("due_ns", "ended", "members", "sending", "touched", "unsynced")
 
     def __init__(self) -> None:
         # Groups of a partition in which something was recorded or has become ready; 0 for messages appended.
@@ -53,9 +57,28 @@ class Changes:
         self.ended: set[int | str] = set()
         # When something of the members that were concerned is due.
         self.due_ns = NEVER_NS
+        self.unsynced: dict[Partition, None] = {}
+        self.sending: dict[Partition, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self.touched or self.members) or self.due_ns < NEVER_NS
+
+    def to_sync(self) -> list["Partition"]:
+        """The partitions that have something to sync."""
+        found = [one for one in self.unsynced if one.is_dirty]
+        self.unsynced = dict.fromkeys(found)
+        return found
+
+    def to_send(self) -> list["Partition"]:
+        """The partitions that have letters for others."""
+        found = [one for one in self.sending if one.machine.outbox.pending]
+        self.sending = dict.fromkeys(found)
+        return found
+
+    def forget(self, partition: "Partition") -> None:
+        """It is used no more."""
+        self.unsynced.pop(partition, None)
+        self.sending.pop(partition, None)
 
     def done(self, reply: R | PenstockError, now: "Now") -> Done[R]:
         """A reply with everything that follows from what was recorded; from here on that counts as known."""
