@@ -1,5 +1,6 @@
 """Drives one node as `runtime` does: performs its plans later, and holds replies until they are durable."""
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -162,6 +163,14 @@ class SimDriver:
         for waiting in self.waiting.pop(name, []):
             self.hold(partition, waiting)
         self.node.pump(self.now())
+
+    def tick(self) -> None:
+        """Let time pass in the node."""
+        now = self.now()
+        self.node.tick(now)
+        # Whatever is due, the node knows when: what it forgot would never happen.
+        dues_ns = [one.next_due_ns(now, is_firing=True) for one in self.node.partitions()]
+        assert self.node.next_due_ns() <= min(dues_ns, default=math.inf)
 
     def retain(self) -> None:
         for partition in self.node.partitions():

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from ...errors import PenstockError
+from .agenda import NEVER_NS, Agenda
 
 if TYPE_CHECKING:
     from .partition import Now, Partition
 
 R = TypeVar("R")
-NEVER_NS = float("inf")
 
 Handler = Callable[[Any, Any, Any], Any]
 """Given a node, a command and the time: the reply, or raises."""
@@ -47,7 +47,7 @@ class Changes:
     And the partitions that may have something to sync or letters to send, in the order in which that came.
     """
 
-    __slots__ = ("due_ns", "ended", "members", "sending", "touched", "unsynced")
+    __slots__ = ("agenda", "due_ns", "ended", "members", "sending", "touched", "unsynced")
 
     def __init__(self) -> None:
         # Groups of a partition in which something was recorded or has become ready; 0 for messages appended.
@@ -57,6 +57,7 @@ class Changes:
         self.ended: set[int | str] = set()
         # When something of the members that were concerned is due.
         self.due_ns = NEVER_NS
+        self.agenda = Agenda()
         self.unsynced: dict[Partition, None] = {}
         self.sending: dict[Partition, None] = {}
 
@@ -77,6 +78,7 @@ class Changes:
 
     def forget(self, partition: "Partition") -> None:
         """It is used no more."""
+        self.agenda.forget(partition)
         self.unsynced.pop(partition, None)
         self.sending.pop(partition, None)
 
@@ -89,21 +91,21 @@ class Changes:
         due_ns, self.due_ns = self.due_ns, NEVER_NS
         has_letters = False
         partitions: set[Partition] = set()
+        dues = self.agenda.dues
         for partition, group in touched:
             machine = partition.machine
             delivery = machine.groups.get(group)
-            if delivery is not None:
-                due_ns = min(due_ns, delivery.next_due_ns())
-            if partition in partitions:
-                continue
-            partitions.add(partition)
-            if machine.outbox.pending:
-                has_letters = True
-            due_ns = min(due_ns, machine.coordinator.next_due_ns, machine.commit_names.next_due_ns)
-            if machine.delays.pending and (delayed_ns := machine.delays.next_ns()) is not None:
-                due_ns = min(due_ns, now.monotonic_ns + max(0, delayed_ns - now.wall_ns))
-            if machine.schedules.by_number:
-                scheduled_ns = partition.timetable.next_ns()
-                if scheduled_ns is not None:
-                    due_ns = min(due_ns, now.monotonic_ns + max(0, scheduled_ns - now.wall_ns))
+            next_ns = NEVER_NS if delivery is None else delivery.next_due_ns()
+            if partition not in partitions:
+                partitions.add(partition)
+                if machine.outbox.pending:
+                    has_letters = True
+                due_ns = min(
+                    due_ns, machine.coordinator.next_due_ns, machine.commit_names.next_due_ns
+                )
+                if machine.delays.pending or machine.schedules.by_number:
+                    next_ns = min(next_ns, partition.next_firing_ns(now))
+            due_ns = min(due_ns, next_ns)
+            if next_ns < dues.get(partition, NEVER_NS):
+                self.agenda.expect(partition, next_ns)
         return Done(reply, partitions, due_ns, has_letters, members)

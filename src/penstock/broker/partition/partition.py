@@ -32,6 +32,7 @@ from ...schedules.timing import UtcOnly
 from ...transactions.commit_records import NamedStagingsDecided
 from ...transactions.records import StagingLogMade, TransactionDecided
 from ..topics import INTERNAL_PREFIX, PartitionEnds
+from .agenda import NEVER_NS
 from .batch_cache import BatchCache, LogCache
 from .changes import Changes
 from .damage import DamageLedger
@@ -173,6 +174,22 @@ class Partition:
         )
         if config.on_damage is OnDamage.SKIP and self.machine.delays.stuck:
             self.machine.delays.try_again()
+            self.changes.touched.add((self, 0))
+
+    def next_due_ns(self, now: Now, *, is_firing: bool) -> float:
+        """When something happens here by itself, on the clock that measures waiting; or infinity.
+
+        Not `is_firing`: delayed and recurring messages do not count.
+        """
+        firing_ns = self.next_firing_ns(now) if is_firing else NEVER_NS
+        groups_ns = (one.next_due_ns() for one in self.machine.groups.values())
+        return min(firing_ns, min(groups_ns, default=NEVER_NS))
+
+    def next_firing_ns(self, now: Now) -> float:
+        """The same for delayed and recurring messages."""
+        walls_ns = (self.machine.delays.next_ns(), self.timetable.next_ns())
+        wall_ns = min((one for one in walls_ns if one is not None), default=None)
+        return NEVER_NS if wall_ns is None else now.monotonic_ns + max(0, wall_ns - now.wall_ns)
 
     @property
     def is_dirty(self) -> bool:
