@@ -1,5 +1,5 @@
 """The cases of the benches that are about delivery."""
 
-from . import delays, lanes, rebalance
+from . import delays, lanes, partitions, rebalance
 
-CASES = (*delays.CASES, *lanes.CASES, *rebalance.CASES)
+CASES = (*delays.CASES, *lanes.CASES, *partitions.CASES, *rebalance.CASES)

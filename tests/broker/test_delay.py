@@ -429,6 +429,7 @@ def test_what_cannot_be_read_stays_and_holds_up_nobody() -> None:
     assert state(world, good) is DelayState.DELIVERED
     (facts,) = world.execute(DescribeDelays(TOPIC))[TOPIC]
     assert (facts.pending, facts.unreadable) == (1, 1)
+    world.wait(HOUR)
     assert world.node.next_due_ns() == float("inf")
     cancel(world, bad)
     assert world.execute(DescribeDelays(TOPIC))[TOPIC][0].unreadable == 0

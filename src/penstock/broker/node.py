@@ -3,10 +3,9 @@
 The only router. A shell calls it with the time, performs the plans that it is given, and calls `pump` after each sync.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from typing import Any, TypeVar
 
 from ..api.command import Command
@@ -29,7 +28,7 @@ from .classic_groups import ClassicGroups
 from .commits import NamedCommits
 from .handlers import HANDLERS
 from .memberships import Memberships
-from .partition import Now, Partition, consumption, delaying, firing, forwarding, recurring
+from .partition import Now, Partition, consumption, firing, forwarding, recurring
 from .partition.changes import Done
 from .partition.damage import DamageLedger
 from .partition.dead_letters import dead_letter_topic
@@ -45,7 +44,8 @@ __all__ = ["Node", "Now", "Observer", "Topic"]
 
 _LIMITS = LimitsConfig()
 _CONFIG = NodeConfig()
-_MS = 1_000_000
+# So much may the wall clock go on faster or slower than the other one before what is due by it is looked at again.
+_SKEW_NS_MAX = 1_000_000
 R = TypeVar("R")
 
 Observer = Callable[[Command[Any], object], None]
@@ -100,6 +100,7 @@ class Node(Catalogue):
         self._is_firing = is_firing
         # The two clocks as last seen together: delays are due on one of them and waited for on the other.
         self._seen = now
+        self._skew_ns = now.wall_ns - now.monotonic_ns
         self.assigned = Memberships(self, config)
         self.classic = ClassicGroups(self)
         self.replays = PollReplay(self.partition)
@@ -111,6 +112,7 @@ class Node(Catalogue):
         # Before anything is served: a group must not be told of what was before a decision that was made.
         if is_resuming:
             self.transactions.resume(now)
+        self._expect(self.partitions(), now)
 
     def execute(self, command: Command[R], principal: Principal, now: Now) -> Done[R]:
         """Carry out a command, if the principal may: the only way in. What it refuses is the error in `Done.reply`."""
@@ -158,41 +160,60 @@ class Node(Catalogue):
 
     def tick(self, now: Now) -> None:
         """Let time pass everywhere: retries become ready, unanswered leases come back, delays are over."""
-        for partition in self.partitions():
-            for delivery in [*partition.machine.groups.values()]:
-                if delivery.next_due_ns() <= now.monotonic_ns:
-                    consumption.expire(partition, delivery, now)
-        self.assigned.tick(now)
-        self.classic.tick(now)
-        self.transactions.tick(now)
-        self.commits.tick(now)
-        self._seen = now
-        self.fire(now)
+        due = self._take_due(now)
+        try:
+            for partition in due:
+                for delivery in [*partition.machine.groups.values()]:
+                    if delivery.next_due_ns() <= now.monotonic_ns:
+                        consumption.expire(partition, delivery, now)
+            self.assigned.tick(now)
+            self.classic.tick(now)
+            self.transactions.tick(now)
+            self.commits.tick(now)
+            self._fire(due, now)
+        finally:
+            self._expect(due, now)
 
     def fire(self, now: Now) -> int:
         """Deliver delayed and recurring messages that are due, so many as are good to do at once; returns how many."""
+        due = self._take_due(now)
+        try:
+            return self._fire(due, now)
+        finally:
+            self._expect(due, now)
+
+    def _fire(self, partitions: Sequence[Partition], now: Now) -> int:
         if not self._is_firing:
             return 0
-        waiting = [one for one in self.partitions() if one.machine.delays.pending]
-        recurrent = [one for one in self.partitions() if one.machine.schedules.by_number]
-        delayed = sum(firing.fire(partition, now) for partition in waiting)
-        return delayed + sum(recurring.fire(partition, now) for partition in recurrent)
+        delayed = sum(firing.fire(one, now) for one in partitions if one.machine.delays.pending)
+        recurrent = [one for one in partitions if one.machine.schedules.by_number]
+        return delayed + sum(recurring.fire(one, now) for one in recurrent)
+
+    def _take_due(self, now: Now) -> list[Partition]:
+        """The partitions in which something may be due. Each has to be expected anew."""
+        skew_ns = now.wall_ns - now.monotonic_ns
+        if abs(skew_ns - self._skew_ns) > _SKEW_NS_MAX:
+            # The wall clock was set: what is due by it may be due now.
+            self._skew_ns = skew_ns
+            self._expect(self.partitions(), now)
+        self._seen = now
+        self._note_touched()
+        return self.changes.agenda.take(now.monotonic_ns)
+
+    def _note_touched(self) -> None:
+        """Expect what was recorded since the last command, by a tick or a sync."""
+        self._expect([one for one, _ in self.changes.touched], self._seen)
+
+    def _expect(self, partitions: Iterable[Partition], now: Now) -> None:
+        for one in partitions:
+            self.changes.agenda.expect(one, one.next_due_ns(now, is_firing=self._is_firing))
 
     def next_due_ns(self) -> float:
         """When `tick` should be called next, or infinity."""
-        delayed_ns = float("inf")
-        if self._is_firing:
-            delayed = (delaying.next_due_ns(one, self._seen) for one in self.partitions())
-            recurrent = (recurring.next_due_ns(one, self._seen) for one in self.partitions())
-            delayed_ns = min(chain(delayed, recurrent), default=delayed_ns)
-        due = (
-            delivery.next_due_ns()
-            for partition in self.partitions()
-            for delivery in partition.machine.groups.values()
-        )
+        self._note_touched()
         members_ns = min(self.assigned.next_due_ns(), self.classic.next_due_ns())
         transactions_ns = min(self.transactions.next_due_ns(), self.commits.next_due_ns())
-        return min(min(due, default=float("inf")), members_ns, transactions_ns, delayed_ns)
+        return min(self.changes.agenda.next_ns(), members_ns, transactions_ns)
 
     def pump(self, now: Now) -> bool:
         """Decide commits whose stagings are durable, and move letters one step on their way.
@@ -203,11 +224,10 @@ class Node(Catalogue):
         with suppress(NoSpace):
             has_moved = self.transactions.decide_staged(now)
             has_moved = self.commits.decide_staged(now) or has_moved
-        for source in self.partitions():
-            if source.machine.outbox.pending:
-                # Without room they stay where they are, and go when there is some again.
-                with suppress(NoSpace):
-                    has_moved = self.forward(source, now) or has_moved
+        for source in self.changes.to_send():
+            # Without room they stay where they are, and go when there is some again.
+            with suppress(NoSpace):
+                has_moved = self.forward(source, now) or has_moved
         return has_moved
 
     def forward(self, source: Partition, now: Now) -> bool:

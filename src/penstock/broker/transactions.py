@@ -192,6 +192,8 @@ class Transactions:
 
         False: there are none. NoSpace: they are decided later.
         """
+        if not self._committing:
+            return False
         records: dict[Partition, list[CoordinatorRecord]] = {}
         letters: dict[Partition, int] = {}
         over: list[int] = []

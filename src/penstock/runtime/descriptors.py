@@ -16,10 +16,19 @@ from ..errors import PenstockError
 class Descriptor:
     """One open file of the system. Closed by its last user letting go of it."""
 
-    __slots__ = ("changes", "changes_synced", "is_recent", "number", "was_truncated")
+    __slots__ = (
+        "changes",
+        "changes_synced",
+        "identity",
+        "is_recent",
+        "number",
+        "was_truncated",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number
+        # Device and inode of the file, once it is known to be a regular one.
+        self.identity = (0, 0)
         self.is_recent = False
         self.was_truncated = False
         # Only the owner of the file counts changes, and only after making them. A sync that runs meanwhile may

@@ -24,10 +24,10 @@ class NodePlan(msgspec.Struct, eq=False):
 
     def run(self) -> None:
         """Sync every partition. One that is not where it was does not keep the others from being synced."""
-        logs = [(part, log) for part in self.parts for log in part[1].logs() if log.has_files]
+        logs = [(one, log) for one, plan in self.parts for log in plan.logs() if log.has_files]
         failures = self.threads.run([log.sync_files for _, log in logs])
         lost: dict[Partition, PenstockError] = {}
-        for ((partition, _), _), failure in zip(logs, failures, strict=True):
+        for (partition, _), failure in zip(logs, failures, strict=True):
             if isinstance(failure, FileMissing | DamagedFile):
                 lost.setdefault(partition, failure)
             elif failure is not None:

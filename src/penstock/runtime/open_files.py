@@ -124,6 +124,7 @@ class OpenFiles:
         found = os.fstat(descriptor.number)
         if not stat.S_ISREG(found.st_mode):
             raise DamagedFile(inode.path, "not a regular file")
+        descriptor.identity = found.st_dev, found.st_ino
         if inode.handles == 0:
             # Later only the owner of the file moves its end: it may be in the middle of a write, in which case
             # the system is ahead of it.
@@ -154,7 +155,7 @@ class OpenFiles:
         """Whether the file that is open is the one that a path leads to."""
         try:
             found = os.stat(path, dir_fd=self._root, follow_symlinks=False)
-            return os.path.samestat(found, os.fstat(descriptor.number))
+            return (found.st_dev, found.st_ino) == descriptor.identity
         except OSError as error:
             meaning = translate(error, path)
             if isinstance(meaning, FileMissing):

@@ -435,7 +435,7 @@ class ThreadDriver:
         self._is_sync_asked = False
         if self._is_torn:
             self._open_again()
-        parts = [(one, one.plan_sync()) for one in self.node.partitions() if one.is_dirty]
+        parts = [(one, one.plan_sync()) for one in self.node.changes.to_sync()]
         owed, self.node.owed = self.node.owed, []
         return NodePlan(parts, self._sync_threads, owed)
 
@@ -492,7 +492,7 @@ class ThreadDriver:
             self.sync()
 
     def _has_letters(self) -> bool:
-        return any(one.machine.outbox.pending for one in self.node.partitions())
+        return bool(self.node.changes.to_send())
 
     def close(self) -> None:
         """Sync, and give everything back. Calling it again does nothing."""

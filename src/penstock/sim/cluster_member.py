@@ -278,8 +278,7 @@ class Member:
         chance = self.world.entropy
         plans = [
             (one, one.plan_sync() if chance.randint(0, 9) else one.plan_snapshot())
-            for one in node.partitions()
-            if one.is_dirty
+            for one in node.changes.to_sync()
         ]
         for _, plan in plans:
             plan.run()

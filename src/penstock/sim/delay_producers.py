@@ -89,7 +89,7 @@ class DelayProducer:
 
     def _tick(self, driver: SimDriver) -> None:
         try:
-            driver.node.tick(driver.now())
+            driver.tick()
             if self.world.entropy.random() < 0.3:
                 driver.clear_side_logs()
         except Unavailable as error:

@@ -1,5 +1,6 @@
 """Drives one node as `runtime` does: performs its plans later, and holds replies until they are durable."""
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -94,9 +95,12 @@ class SimDriver:
 
     def sync_soon(self) -> None:
         """Start a plan for every partition that has something to sync and no plan yet."""
-        for partition in self.node.partitions():
+        known = self.node.changes.to_sync()
+        # Whatever is written, the node knows where: what it forgot would never be synced.
+        assert {*known} == {one for one in self.node.partitions() if one.is_dirty}
+        for partition in known:
             name = name_of(partition)
-            if name not in self.busy and partition.is_dirty:
+            if name not in self.busy:
                 self.busy.add(name)
                 self._next(partition, 80, "plan", partial(self._plan, partition))
 
@@ -159,6 +163,14 @@ class SimDriver:
         for waiting in self.waiting.pop(name, []):
             self.hold(partition, waiting)
         self.node.pump(self.now())
+
+    def tick(self) -> None:
+        """Let time pass in the node."""
+        now = self.now()
+        self.node.tick(now)
+        # Whatever is due, the node knows when: what it forgot would never happen.
+        dues_ns = [one.next_due_ns(now, is_firing=True) for one in self.node.partitions()]
+        assert self.node.next_due_ns() <= min(dues_ns, default=math.inf)
 
     def retain(self) -> None:
         for partition in self.node.partitions():

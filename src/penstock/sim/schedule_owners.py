@@ -90,7 +90,7 @@ class ScheduleOwner:
         self._hold(driver, made.partition, key, self.known)
 
     def _delete(self, driver: SimDriver, key: str) -> None:
-        driver.node.tick(driver.now())
+        driver.tick()
         # The books look at what has come while its schedule is still there.
         self.world.books.follow(driver.node, self.world.event)
         found = driver.execute(GetSchedule(self.topic, key))

@@ -278,7 +278,7 @@ class TransactionProducer:
 
     def _tick(self, driver: SimDriver) -> None:
         try:
-            driver.node.tick(driver.now())
+            driver.tick()
         except Unavailable as error:
             self.world.note(f"put off: {error.code}")
 

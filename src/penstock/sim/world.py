@@ -410,7 +410,7 @@ class World:
         assert driver is not None
 
         def pass_time() -> None:
-            driver.node.tick(driver.now())
+            driver.tick()
             driver.node.pump(driver.now())
 
         self._act_alone("tick", pass_time)

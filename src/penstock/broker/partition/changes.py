@@ -1,6 +1,7 @@
-"""What commands have recorded, for the driver: when to tick next, which readers to wake, whether to sync soon.
+"""What commands have recorded, for the driver: when to tick next, which readers to wake, what to sync.
 
-Partitions note what they append and record; a handler never says itself what is to be done about it.
+Partitions note what they append and record; a handler never says itself what is to be done about it. Most of thousands
+of partitions are idle, and nothing that is done for each command or sync looks at those.
 """
 
 from collections.abc import Callable, Collection
@@ -9,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from ...errors import PenstockError
+from .agenda import NEVER_NS, Agenda
 
 if TYPE_CHECKING:
     from .partition import Now, Partition
 
 R = TypeVar("R")
-NEVER_NS = float("inf")
 
 Handler = Callable[[Any, Any, Any], Any]
 """Given a node, a command and the time: the reply, or raises."""
@@ -41,9 +42,12 @@ class Done(msgspec.Struct, Generic[R], frozen=True):
 
 
 class Changes:
-    """What was recorded since the last `done`: for which groups of partitions, and for which members. Of a node."""
+    """What was recorded since the last `done`: for which groups of partitions, and for which members. Of a node.
 
-    __slots__ = ("due_ns", "ended", "members", "touched")
+    And the partitions that may have something to sync or letters to send, in the order in which that came.
+    """
+
+    __slots__ = ("agenda", "due_ns", "ended", "members", "sending", "touched", "unsynced")
 
     def __init__(self) -> None:
         # Groups of a partition in which something was recorded or has become ready; 0 for messages appended.
@@ -53,9 +57,30 @@ class Changes:
         self.ended: set[int | str] = set()
         # When something of the members that were concerned is due.
         self.due_ns = NEVER_NS
+        self.agenda = Agenda()
+        self.unsynced: dict[Partition, None] = {}
+        self.sending: dict[Partition, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self.touched or self.members) or self.due_ns < NEVER_NS
+
+    def to_sync(self) -> list["Partition"]:
+        """The partitions that have something to sync."""
+        found = [one for one in self.unsynced if one.is_dirty]
+        self.unsynced = dict.fromkeys(found)
+        return found
+
+    def to_send(self) -> list["Partition"]:
+        """The partitions that have letters for others."""
+        found = [one for one in self.sending if one.machine.outbox.pending]
+        self.sending = dict.fromkeys(found)
+        return found
+
+    def forget(self, partition: "Partition") -> None:
+        """It is used no more."""
+        self.agenda.forget(partition)
+        self.unsynced.pop(partition, None)
+        self.sending.pop(partition, None)
 
     def done(self, reply: R | PenstockError, now: "Now") -> Done[R]:
         """A reply with everything that follows from what was recorded; from here on that counts as known."""
@@ -66,21 +91,21 @@ class Changes:
         due_ns, self.due_ns = self.due_ns, NEVER_NS
         has_letters = False
         partitions: set[Partition] = set()
+        dues = self.agenda.dues
         for partition, group in touched:
             machine = partition.machine
             delivery = machine.groups.get(group)
-            if delivery is not None:
-                due_ns = min(due_ns, delivery.next_due_ns())
-            if partition in partitions:
-                continue
-            partitions.add(partition)
-            if machine.outbox.pending:
-                has_letters = True
-            due_ns = min(due_ns, machine.coordinator.next_due_ns, machine.commit_names.next_due_ns)
-            if machine.delays.pending and (delayed_ns := machine.delays.next_ns()) is not None:
-                due_ns = min(due_ns, now.monotonic_ns + max(0, delayed_ns - now.wall_ns))
-            if machine.schedules.by_number:
-                scheduled_ns = partition.timetable.next_ns()
-                if scheduled_ns is not None:
-                    due_ns = min(due_ns, now.monotonic_ns + max(0, scheduled_ns - now.wall_ns))
+            next_ns = NEVER_NS if delivery is None else delivery.next_due_ns()
+            if partition not in partitions:
+                partitions.add(partition)
+                if machine.outbox.pending:
+                    has_letters = True
+                due_ns = min(
+                    due_ns, machine.coordinator.next_due_ns, machine.commit_names.next_due_ns
+                )
+                if machine.delays.pending or machine.schedules.by_number:
+                    next_ns = min(next_ns, partition.next_firing_ns(now))
+            due_ns = min(due_ns, next_ns)
+            if next_ns < dues.get(partition, NEVER_NS):
+                self.agenda.expect(partition, next_ns)
         return Done(reply, partitions, due_ns, has_letters, members)

@@ -370,11 +370,25 @@ def poll_all(
     served = [*places]
     if len(served) == 1:
         return poll(*served[0], wanted, now)
-    asked = _Asked(served, wanted, now)
-    if wanted.priority is None and any(map(_has_lanes, served)):
-        asked.poll_by_lanes()
+    asked = _Asked(_worth_a_look(served, now), wanted, now)
+    if wanted.priority is None and any(map(_has_lanes, asked.places)):
+        asked.poll_by_lanes(min(served, key=lambda place: (place[0].topic, place[0].number)))
     asked.poll_in_turn()
     return asked.reply()
+
+
+def _worth_a_look(
+    places: Iterable[tuple[Partition, Delivery]], now: Now
+) -> list[tuple[Partition, Delivery]]:
+    """Where something may be ready. Of many partitions most have nothing, and to poll them costs five times as much."""
+    found = []
+    for place in places:
+        partition, delivery = place
+        delivery.active_at_ns = max(delivery.active_at_ns, now.wall_ns)
+        has_new = delivery.cursor < partition.messages.end_offset
+        if has_new or delivery.ready or delivery.next_due_ns() <= now.monotonic_ns:
+            found.append(place)
+    return found
 
 
 def _has_lanes(place: tuple[Partition, Delivery]) -> bool:
@@ -403,12 +417,13 @@ class _Asked:
                 return
             self._take(place, self._left)
 
-    def poll_by_lanes(self) -> None:
+    def poll_by_lanes(self, first: tuple[Partition, Delivery]) -> None:
         """Take the share of each lane over all partitions, the most urgent lane first.
 
         The turns are those of the group on the first of its partitions, whichever of them this poll begins with. What
         could not be handed out after all (its time is over, or it is damaged) is made up for in turn.
         """
+        keeper, kept = first
         places = [place for place in self.places if self._is_settled(place)]
         waiting = [0] * len(Priority)
         for partition, delivery in places:
@@ -417,13 +432,12 @@ class _Asked:
                 waiting[lane] += by_priority.count(lane, delivery, end)
         if not places or any(delivery.is_strict for _, delivery in places):
             return
-        keeper, first = min(places, key=lambda place: (place[0].topic, place[0].number))
-        turns, limit = first.hints.turns.copy(), self._wanted.limit
+        turns, limit = kept.hints.turns.copy(), self._wanted.limit
         starvation_ns = keeper.rules.starvation_ms * _MS
         shares = turns.share(waiting, limit, self._now.monotonic_ns, starvation_ns)
         for lane, count in zip(Priority, shares, strict=True):
             self._take_of_lane(places, lane, count)
-        first.hints.turns = turns
+        kept.hints.turns = turns
         if len(self._found) >= sum(waiting):
             self._left = None
 

@@ -214,11 +214,3 @@ def _next_due(partition: Partition) -> int:
     delays = partition.machine.delays
     first = next(delays.wheel.in_order(), None)
     return first[0] if first is not None else delays.dues.of((delays.stuck | delays.held).min())
-
-
-def next_due_ns(partition: Partition, now: Now) -> float:
-    """When to look for delayed messages next, on the clock that measures waiting; infinity: no need to."""
-    due_ns = partition.machine.delays.next_ns()
-    if due_ns is None:
-        return float("inf")
-    return now.monotonic_ns + max(0, due_ns - now.wall_ns)

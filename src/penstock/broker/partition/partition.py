@@ -32,6 +32,7 @@ from ...schedules.timing import UtcOnly
 from ...transactions.commit_records import NamedStagingsDecided
 from ...transactions.records import StagingLogMade, TransactionDecided
 from ..topics import INTERNAL_PREFIX, PartitionEnds
+from .agenda import NEVER_NS
 from .batch_cache import BatchCache, LogCache
 from .changes import Changes
 from .damage import DamageLedger
@@ -151,6 +152,8 @@ class Partition:
         self.pins = Pins()
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
         self.configure(setting.config)
+        # As its files or the logs of another node have left it, it may have both.
+        self.changes.unsynced[self] = self.changes.sending[self] = None
 
     def configure(self, config: TopicConfig) -> None:
         """Take new settings; they hold from the next command on."""
@@ -171,6 +174,22 @@ class Partition:
         )
         if config.on_damage is OnDamage.SKIP and self.machine.delays.stuck:
             self.machine.delays.try_again()
+            self.changes.touched.add((self, 0))
+
+    def next_due_ns(self, now: Now, *, is_firing: bool) -> float:
+        """When something happens here by itself, on the clock that measures waiting; or infinity.
+
+        Not `is_firing`: delayed and recurring messages do not count.
+        """
+        firing_ns = self.next_firing_ns(now) if is_firing else NEVER_NS
+        groups_ns = (one.next_due_ns() for one in self.machine.groups.values())
+        return min(firing_ns, min(groups_ns, default=NEVER_NS))
+
+    def next_firing_ns(self, now: Now) -> float:
+        """The same for delayed and recurring messages."""
+        walls_ns = (self.machine.delays.next_ns(), self.timetable.next_ns())
+        wall_ns = min((one for one in walls_ns if one is not None), default=None)
+        return NEVER_NS if wall_ns is None else now.monotonic_ns + max(0, wall_ns - now.wall_ns)
 
     @property
     def is_dirty(self) -> bool:
@@ -206,6 +225,7 @@ class Partition:
             if repeat is not None:
                 end = repeat.base_offset + repeat.message_count
                 return Published(self.number, repeat.base_offset, True, end)
+        self.changes.unsynced[self] = None
         appended = self.messages.append(encoded, now_ns=now.wall_ns)
         self._apply_appended(encoded, appended.head)
         self.changes.touched.add((self, 0))
@@ -217,6 +237,7 @@ class Partition:
         NoSpace: those that are not written stay where they are.
         """
         rest = batches
+        self.changes.unsynced[self] = None
         while rest:
             heads = self.messages.append_run(rest, now_ns=now.wall_ns)
             for encoded, head in zip(rest, heads, strict=False):
@@ -240,6 +261,7 @@ class Partition:
         """Append messages with due times to the delay log, as one batch."""
         encoded = encode(columns, compression=self.compression, limits=self.limits)
         self.make_delay_log(now)
+        self.changes.unsynced[self] = None
         appended = self.delayed.append(encoded, now_ns=now.wall_ns)
         self._scheduled(columns, appended)
         return Published(
@@ -252,6 +274,7 @@ class Partition:
         They fire once the delay log is durable: if it lost one that had fired, its transaction would schedule it again.
         """
         self.make_delay_log(now)
+        self.changes.unsynced[self] = None
         appended = self.delayed.append(encoded, now_ns=now.wall_ns)
         self.machine.delays.follow(appended.next_offset, self.delayed.epochs())
         self.machine.apply_delayed(encoded.whole_body(), appended.head, is_held=True)
@@ -269,6 +292,7 @@ class Partition:
         if not self.machine.has_staging_log:
             self.staging.make()
             self.record((StagingLogMade(0),), now)
+        self.changes.unsynced[self] = None
         head = self.staging.append(encoded, now_ns=now.wall_ns).head
         self.machine.apply_staged(head)
         self.changes.touched.add((self, 0))
@@ -304,6 +328,7 @@ class Partition:
             origin_sequence=decided_at.offset,
         )
         delayed = encode(columns, compression=self.compression, limits=self.limits, marks=marks)
+        self.changes.unsynced[self] = None
         appended = self.delayed.append(delayed, now_ns=now.wall_ns)
         published = self.append(encoded, now)
         self._scheduled(columns, appended)
@@ -328,6 +353,7 @@ class Partition:
             return
         messages = self.messages
         decided_at = LogEnd(messages.epochs[-1].epoch, messages.end_offset)
+        self.changes.unsynced[self] = None
         offset = self.journal.append(records, decided_at=decided_at, now_ns=now.wall_ns)
         self.history.note(offset, records)
         self._decisions_since_snapshot += 1
@@ -341,6 +367,7 @@ class Partition:
                 self._note_intent(one)
 
     def _note_intent(self, record: PartitionRecord) -> None:
+        self.changes.sending[self] = None
         recorded_at, end = self.machine.outbox.recorded_at, self.journal.log.end_offset
         if isinstance(record, TransactionDecided | NamedStagingsDecided):
             recorded_at.update(dict.fromkeys(record.letters(), end))
@@ -472,6 +499,7 @@ class Partition:
 
     def discard(self) -> None:
         """Let go of the files without another write."""
+        self.changes.forget(self)
         self.cache.clear()
         self.prefetch.clear()
         self.messages.discard()

@@ -74,11 +74,3 @@ def upcoming(partitions: Iterable[Partition]) -> tuple[NextOccurrence, ...]:
         if (due_ns := partition.timetable.due_of(schedule)[0]) is not None
     )
     return tuple(sorted(found, key=lambda one: (one.due_ns, one.key)))
-
-
-def next_due_ns(partition: Partition, now: Now) -> float:
-    """When to look for occurrences next, on the clock that measures waiting; infinity: no need to."""
-    due_ns = partition.timetable.next_ns()
-    if due_ns is None:
-        return float("inf")
-    return now.monotonic_ns + max(0, due_ns - now.wall_ns)

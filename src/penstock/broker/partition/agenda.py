@@ -1,0 +1,49 @@
+"""When something is due in which partition of a node: a tick looks at those in which something is, and at no others.
+
+What is known of a partition is a time before which nothing is due there. One that is too early costs a look. One that
+is too late would leave a lease or a delayed message behind, so it is told of everything that may be due sooner.
+"""
+
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .partition import Partition
+
+NEVER_NS = float("inf")
+
+
+class Agenda:
+    """Of one node, on the clock that measures waiting."""
+
+    def __init__(self) -> None:
+        self.dues: dict[Partition, float] = {}
+        # With entries that earlier ones have replaced. The number keeps partitions from being compared.
+        self._entries: list[tuple[float, int, Partition]] = []
+        self._numbers = count()
+
+    def expect(self, partition: "Partition", due_ns: float) -> None:
+        """Look at a partition no later than this."""
+        if due_ns < self.dues.get(partition, NEVER_NS):
+            self.dues[partition] = due_ns
+            heappush(self._entries, (due_ns, next(self._numbers), partition))
+
+    def take(self, now_ns: int) -> list["Partition"]:
+        """The partitions in which something may be due. The caller looks at each, and says when it is to be next."""
+        found: list[Partition] = []
+        while self.next_ns() <= now_ns:
+            partition = heappop(self._entries)[2]
+            del self.dues[partition]
+            found.append(partition)
+        return found
+
+    def next_ns(self) -> float:
+        """When to look at a partition next, or infinity."""
+        entries = self._entries
+        while entries and self.dues.get(entries[0][2]) != entries[0][0]:
+            heappop(entries)
+        return entries[0][0] if entries else NEVER_NS
+
+    def forget(self, partition: "Partition") -> None:
+        self.dues.pop(partition, None)
