@@ -30,7 +30,9 @@ def commands(of: type = Command) -> Iterator[type[Command]]:
 
 
 def test_every_command_has_a_handler_and_every_handler_a_command() -> None:
-    assert set(commands()) == set(HANDLERS)
+    assert set(commands()) == set(HANDLERS), (
+        "each command needs an entry in HANDLERS of its file in broker/handlers"
+    )
 
 
 @pytest.mark.parametrize("command", sorted(HANDLERS, key=lambda one: one.__name__))
@@ -39,7 +41,9 @@ def test_every_command_takes_a_right_and_names_its_topics(command) -> None:
     fields = {one.name for one in msgspec.structs.fields(command)}
     # The commands of api/topics.py call a topic `name`; in other files that is the name of something else.
     is_of_topics = fields & TOPIC_FIELDS or command.__module__ == topics.__name__
-    assert not is_of_topics or command.topics is not Command.topics
+    assert not is_of_topics or command.topics is not Command.topics, (
+        "a command that names topics needs topics(): without it a key with prefixes reaches all"
+    )
 
 
 def test_a_principal_with_prefixes_reaches_no_other_topic() -> None:

@@ -120,7 +120,7 @@ def test_list_of_remote_commands_is_whole():
         if "context" in {one.name for one in command.params} and path.split()[0] not in ON_SPARK
     }
     called = {max((one for one in ALL if line.startswith(one)), key=len) for line in REMOTE}
-    assert remote == called
+    assert remote == called, "REMOTE needs one line for each command that talks to a server"
 
 
 @pytest.mark.parametrize("line", REMOTE)

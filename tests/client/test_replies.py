@@ -95,4 +95,4 @@ def test_what_is_no_address_is_refused(url):
 
 
 def test_the_synchronous_client_is_made_from_the_asynchronous_one():
-    assert unasync.stale() == []
+    assert unasync.stale() == [], "python tools/unasync.py"
