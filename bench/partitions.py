@@ -1,7 +1,7 @@
 """Measures what idle partitions cost the busy ones: a message among 1,000 partitions, beside one among 10.
 
-The message is published, leased and answered with an fsync each, and time passes once: what a broker does for a message,
-and what it does by itself.
+The message is published, leased and answered with an fsync each, and time passes once: what a broker does for a
+message, and what it does by itself.
 """
 
 import tempfile
