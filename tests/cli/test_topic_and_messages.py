@@ -101,10 +101,11 @@ def test_file_can_be_one_message(call, client, tmp_path):
 
 def test_json_lines_carry_everything_and_survive_a_round_trip(call, client):
     call("topic", "create", "rich", "--partitions", "1")
+    headers = [["a", "b"], ["a", {"base64": "/w=="}], ["", None]]
     lines = [
-        {"value": "plain", "key": "k", "headers": {"a": "b", "": None}, "priority": "high"},
-        {"value": {"base64": "/w=="}, "idempotency_key": "once"},
-        {"value": {"base64": "/w=="}, "idempotency_key": "once"},
+        {"value": "plain", "key": "k", "headers": headers, "priority": "high"},
+        {"value": {"base64": "/w=="}, "key": {"base64": "/g=="}, "idempotency_key": "once"},
+        {"value": {"base64": "/w=="}, "key": {"base64": "/g=="}, "idempotency_key": "once"},
         {"value": "later", "delay": "1h", "delay_key": "cart"},
         {"value": None, "ttl": "1h"},
     ]
@@ -113,14 +114,22 @@ def test_json_lines_carry_everything_and_survive_a_round_trip(call, client):
     shown = call("consume", "rich", "--json").out
     found = [json.loads(line) for line in shown.splitlines()]
     assert [one["value"] for one in found] == ["plain", {"base64": "/w=="}, None]
-    assert (found[0]["key"], found[0]["priority"]) == ("k", 1)
-    assert found[0]["headers"] == [["a", "b"], ["", None]]
+    assert (found[0]["key"], found[0]["priority"]) == ("k", "high")
+    assert found[0]["headers"] == headers
     assert [bool(one["expires_at"]) for one in found] == [False, False, True]
     assert [one.delay_key for one in client.delayed("rich")] == [b"cart"]
     call("topic", "create", "copy", "--partitions", "1")
+    as_member = call("consume", "rich", "--group", "copier", "--json").out
+    assert call("produce", "copy", "--jsonl", stdin=shown.encode()).out == "stored 3\n"
+    # Once more, and no copy is taken for a repeat: the messages are new, whatever key the old ones were sent with.
+    assert call("produce", "copy", "--jsonl", stdin=as_member.encode()).out == "stored 3\n"
     assert call("produce", "copy", "--jsonl", stdin=shown.encode()).out == "stored 3\n"
     copied = [json.loads(line) for line in call("consume", "copy", "--json").out.splitlines()]
-    assert [one["value"] for one in copied] == [one["value"] for one in found]
+    kept = ("key", "value", "headers", "priority")
+    assert [[one[name] for name in kept] for one in copied] == [
+        [one[name] for name in kept]
+        for one in [*found, *map(json.loads, as_member.splitlines()), *found]
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,19 @@ from ..errors import Refused
 if TYPE_CHECKING:
     from ..client import Outgoing
 
-# Fields that `consume --json` adds to a message; they have no meaning for a new one.
+# Fields of a message that HTTP or `consume --json` has shown; they have no meaning for a new one.
 _IGNORED = (
     "topic",
     "offset",
     "timestamp",
     "timestamp_ns",
     "attempts",
+    "delivery_count",
     "last_error",
     "expires_at",
+    "delay_id",
+    "receipt_handle",
+    "dead_letter",
 )
 
 
@@ -98,6 +102,9 @@ def _fields_of(where: str, line: bytes) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(line, type=dict[str, Any])
         fields = {name: one for name, one in found.items() if name not in _IGNORED}
+        if "offset" in found:
+            # Of a stored message: repeated by a copy, it would have the server drop the copy.
+            fields.pop("idempotency_key", None)
         return _checked(fields)
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise Refused(f"{where}: {error}") from None

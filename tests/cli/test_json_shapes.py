@@ -1,0 +1,76 @@
+"""What a command prints with --json is what the route of HTTP answers for the same thing: one shape for both."""
+
+import json
+import time
+
+import pytest
+
+from penstock.client import Client, Outgoing
+from penstock.client.http_page import client_call
+
+# They differ from one moment to the next: here only their type counts.
+MOVING = {"time_remaining", "lag_seconds", "deadline", "age_ms", "open_ms", "seconds_ago"}
+# What HTTP alone knows: the binary port does not tell it.
+UNTOLD = {"delay_id", "last_used"}
+
+TOPIC = "shapes"
+
+
+@pytest.fixture(scope="module")
+def things(url):
+    """One of each thing that both show."""
+    with Client(url) as client:
+        client.create_topic(TOPIC, partitions=1, max_retries=0)
+        headers = [("a", b"1"), ("a", b"\xff"), ("none", None)]
+        rich = Outgoing(b"\xff", key=b"\xfe", headers=headers, priority="high", ttl="1h")
+        client.publish_many(TOPIC, [rich, Outgoing(b"plain", idempotency_key="once"), None])
+        (first,) = client.poll(TOPIC, "shape-readers", limit=1)
+        client.reject(first, "no such lamp")
+        while not client.dead_letters(TOPIC):
+            time.sleep(0.01)
+
+
+def shown(call, *words):
+    done = call(*words, "--json")
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def comparable(found):
+    """The shape without what moves between two questions, and without what HTTP alone knows."""
+    if isinstance(found, list):
+        return [comparable(one) for one in found]
+    if not isinstance(found, dict):
+        return found
+    return {
+        name: type(one).__name__ if name in MOVING else comparable(one)
+        for name, one in found.items()
+        if name not in UNTOLD
+    }
+
+
+# By the words of the command: the route, and the field of its answer that holds the items.
+PAIRS = {
+    f"consume {TOPIC}": (f"/topics/{TOPIC}/partitions/0/messages", "messages"),
+    f"consume {TOPIC}.dlq": (f"/topics/{TOPIC}.dlq/partitions/0/messages", "messages"),
+}
+
+
+@pytest.mark.usefixtures("things")
+@pytest.mark.parametrize("words", PAIRS)
+def test_a_command_prints_what_the_route_answers(call, client, words):
+    path, field = PAIRS[words]
+    answer = client_call(client, path)
+    items = answer[field] if field else [answer]
+    assert items
+    assert comparable(shown(call, *words.split())) == comparable(items)
+
+
+@pytest.mark.usefixtures("things")
+def test_messages_of_a_group_are_those_of_a_poll(call, client):
+    path = f"/topics/{TOPIC}/messages?group=shape-polled&max=2"
+    over_http = client_call(client, path)["messages"]
+    printed = shown(call, "consume", TOPIC, "--group", "shape-printed", "--count", "2")
+    for one in (*over_http, *printed):
+        del one["receipt_handle"]  # Of another lease.
+    assert comparable(printed) == comparable(over_http)
