@@ -65,13 +65,15 @@ def test_every_form_of_a_list_says_the_same(call):
 def test_topic_is_changed_grown_and_compacted(call):
     call("topic", "create", "grows", "--partitions", "1")
     again = call("topic", "create", "grows", "--partitions", "7", "--if-missing", "--json")
-    assert json.loads(again.out) == {"name": "grows", "partitions": 1}
+    assert json.loads(again.out) == {"name": "grows", "partitions": 1, "created": False}
     changed = json.loads(call("topic", "set", "grows", "retention_hours=24", "--json").out)
-    assert changed == {"name": "grows", "retention_hours": 24.0}
+    assert changed["config"]["retention_hours"] == 24.0
     words = ("segment_messages_max=5", "retention_check_ms=60000")
     changed = json.loads(call("topic", "set", "grows", *words, "--json").out)
-    assert changed == {"name": "grows", "segment_messages_max": 5, "retention_check_ms": 60_000}
-    assert json.loads(call("topic", "grow", "grows", "3", "--json").out)["now"] == 3
+    assert changed["config"]["segment_messages_max"] == 5
+    assert changed["config"]["retention_check_ms"] == 60_000
+    grown = json.loads(call("topic", "grow", "grows", "3", "--json").out)
+    assert (grown["old_partition_count"], grown["new_partition_count"]) == (1, 3)
     assert json.loads(call("topic", "compact", "grows", "--json").out)["segments_removed"] == 0
     assert json.loads(call("topic", "delete", "grows", "--json").out)["deleted"] is True
 

@@ -118,6 +118,11 @@ class InFlightOut(msgspec.Struct):
     cursor: str | None
 
 
+def lag_out(group: str, found: GroupLag) -> LagOut:
+    total = sum(one.lag for one in found.partitions)
+    return LagOut(group, total, [one._asdict() for one in found.partitions], found.faulty)
+
+
 def offsets_by_topic(found: GroupLag) -> dict[str, dict[str, int]]:
     floors: dict[str, dict[str, int]] = {}
     for one in found.partitions:
