@@ -26,6 +26,10 @@ def things(url):
         client.publish_many(TOPIC, [rich, Outgoing(b"plain", idempotency_key="once"), None])
         (first,) = client.poll(TOPIC, "shape-readers", limit=1)
         client.reject(first, "no such lamp")
+        client.publish(TOPIC, b"\xff", key=b"k", delay="1d", delay_key=b"cart", priority="low")
+        for which in ("cli", "http"):
+            client.create_topic(f"shape-{which}-late", partitions=1)
+            client.publish(f"shape-{which}-late", b"later", deliver_at="2100-01-01T00:00:00Z")
         client.poll(TOPIC, "shape-readers", limit=1)
         while not client.dead_letters(TOPIC):
             time.sleep(0.01)
@@ -64,6 +68,11 @@ PAIRS = {
     "group show shape-readers": ("/groups/shape-readers", ""),
     "group lag shape-readers": ("/groups/shape-readers/lag", "partitions"),
     "group held shape-readers": ("/groups/shape-readers/inflight", "in_flight"),
+    f"dlq list {TOPIC}": (f"/topics/{TOPIC}/dlq", "dead_letters"),
+    f"dlq show {TOPIC} 0/0": (f"/topics/{TOPIC}/dlq?limit=1", "dead_letters"),
+    f"dlq list {TOPIC} --group-by error": (f"/topics/{TOPIC}/dlq?group_by=error", "groups"),
+    f"delay list {TOPIC}": (f"/topics/{TOPIC}/delayed", "messages"),
+    f"delay show {TOPIC} 0/0": (f"/topics/{TOPIC}/delayed/0/0", ""),
 }
 
 
@@ -73,7 +82,7 @@ def test_a_command_prints_what_the_route_answers(call, client, words):
     path, field = PAIRS[words]
     answer = client_call(client, path)
     printed, items = shown(call, *words.split()), answer[field] if field else [answer]
-    if words.split()[1] == "list":
+    if words.endswith(" list"):
         printed, items = own(printed), own(items)
     assert items
     assert comparable(printed) == comparable(items)
@@ -121,6 +130,25 @@ TWICE = {
         {"to": "earliest", "topic": TOPIC, "dry_run": True},
         "partitions",
     ),
+    f"dlq redrive {TOPIC} --all --dry-run": (
+        "POST",
+        f"/topics/{TOPIC}/dlq/redrive",
+        {"all": True, "dry_run": True},
+        "",
+    ),
+    f"dlq discard {TOPIC} --all --dry-run": (
+        "POST",
+        f"/topics/{TOPIC}/dlq/discard",
+        {"all": True, "dry_run": True},
+        "",
+    ),
+    "delay move shape-~-late 0/0 --deliver-at 2101-01-01T00:00:00Z": (
+        "PATCH",
+        "/topics/shape-~-late/delayed/0/0",
+        {"deliver_at": "2101-01-01T00:00:00Z"},
+        "",
+    ),
+    "delay cancel shape-~-late 0/0": ("DELETE", "/topics/shape-~-late/delayed/0/0", None, ""),
 }
 
 

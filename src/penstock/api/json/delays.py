@@ -6,7 +6,14 @@ from typing import Any
 import msgspec
 
 from ...errors import BadRequest
-from ..delays import FIRST_PLACE, DelayedMessage, DelayPlace, DelayState, DelayStats
+from ..delays import (
+    FIRST_PLACE,
+    DelayedMessage,
+    DelayPlace,
+    DelayState,
+    DelayStats,
+    NextOccurrence,
+)
 from ..units import time_text
 from .messages import PRIORITY_NAMES, ContentOut, Int64, Strict, content_of
 from .times import Span, span_ms, time_ns
@@ -97,6 +104,10 @@ def due_ns(delay: Span | None, deliver_at: str | None, now_ns: int) -> int | Non
     if deliver_at is not None:
         return max(1, time_ns("deliver_at", deliver_at))
     return None if delay is None else now_ns + span_ms("delay", delay) * MS
+
+
+def next_out(one: NextOccurrence) -> NextOccurrenceOut:
+    return NextOccurrenceOut(one.key, one.partition, time_text(one.due_ns))
 
 
 def cursor_of(written: str) -> DelayPlace:

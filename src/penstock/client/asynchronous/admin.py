@@ -40,6 +40,7 @@ from ...api.journeys import (
     ListJourneys,
     SearchJourneys,
 )
+from ...api.json.dead_letters import count_out
 from ...api.json.groups import held_out
 from ...api.letters import ALL_LETTERS, Discarded, Letters, Redriven, redriven_of, selection_of
 from ...api.topics import (
@@ -58,7 +59,6 @@ from ..commands import name_of
 from ..dead_letters import (
     DeadLetter,
     Redrive,
-    count_of,
     discard_command,
     group_by,
     letter_of,
@@ -247,8 +247,9 @@ class AsyncAdmin:
         self, topic: str, by: str = "reason", *, selection: Letters = ALL_LETTERS
     ) -> list[dict[str, Any]]:
         """How many there are by reason, error or consumer."""
-        command = CountDeadLetters(name_of("topic", topic), group_by(by), selection_of(selection))
-        return [count_of(by, one) for one in await self.execute(command)]
+        grouped = group_by(by)
+        command = CountDeadLetters(name_of("topic", topic), grouped, selection_of(selection))
+        return [count_out(grouped, one) for one in await self.execute(command)]
 
     async def discard(
         self,

@@ -22,17 +22,16 @@ from ...api.json.delays import (
     DelayStatsOut,
     KeyQuery,
     MoveIn,
-    NextOccurrenceOut,
     cursor_of,
     delayed_out,
     due_ns,
+    next_out,
     stats_of_topic,
 )
 from ...api.json.messages import is_base64_wanted
 from ...api.json.paging import page_limit
 from ...api.principals import LOCAL, Action
 from ...api.publish import Published, PublishOutcome
-from ...api.units import time_text
 from ...delivery.timing_wheel import WHEEL_COUNTS
 from ...errors import BadRequest, Damaged, NotFound, NotPending, OffsetOutOfRange
 from .requests import Request
@@ -73,9 +72,7 @@ async def list_delayed(request: Request) -> Answer:
     shown = [delayed_out(one, now_ns, is_base64=is_base64) for one in page.messages]
     following = None if page.cursor is None else "-".join(map(str, page.cursor))
     unreadable = sum(one.damage is not None for one in shown)
-    schedules = [
-        NextOccurrenceOut(one.key, one.partition, time_text(one.due_ns)) for one in page.schedules
-    ]
+    schedules = [*map(next_out, page.schedules)]
     return json_response(DelayedListOut(shown, len(shown), unreadable, following, schedules))
 
 
