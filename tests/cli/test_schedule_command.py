@@ -12,7 +12,7 @@ def test_from_creation_to_deletion(call, client):
     assert made.code == Exit.OK
     found = json.loads(made.out)
     assert (found["key"], found["cron"], found["value"]) == ("nightly", "0 3 * * *", "report")
-    assert (found["headers"], found["priority"]) == ({"a": "1"}, 1)
+    assert (found["headers"], found["priority"]) == ([["a", "1"]], "high")
     assert call("schedule", "create", *words).code == Exit.REFUSED
     again = call("schedule", "create", *words, "--if-missing", "--json")
     assert json.loads(again.out) == found

@@ -1,6 +1,7 @@
 """Prints the results of all commands, as a table, JSON or YAML; and the options for that."""
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 _GAP = "  "
+_WORD_ENDS = re.compile(r"_|(?=[A-Z])")
 # Longer values are cut in a table; JSON shows all of them.
 _CELL_CHARACTERS_MAX = 80
 
@@ -45,7 +47,7 @@ class Output:
             [shortened(cell(row.get(name))) for name in columns] for row in map(fields_of, rows)
         ]
         if found:
-            print_table([name.replace("_", " ") for name in columns], found)
+            print_table([_WORD_ENDS.sub(" ", name) for name in columns], found)
         elif empty:
             click.echo(empty, err=True)
 
