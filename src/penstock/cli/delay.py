@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from ..api.delays import DelayedId, DelayedMessage, DelayedPage, NextOccurrence
-    from ..api.json.delays import DelayedOut
     from ..client import Client
 
 EPILOG = """\b
@@ -46,19 +45,12 @@ def delay() -> None:
 @output_options
 def list_delayed(topic: str, *, limit: int, broker: BrokerOptions, output: Output) -> None:
     """Show what is to come, the next first, also the next message of each schedule."""
-    from ..api.json.delays import next_out
-
     with connected(broker) as client:
         found = first_page(client, topic, limit)
-    rows: list[tuple[int, Row | Struct]] = [
-        *((one.due_ns, row_of(one, output)) for one in found.messages),
-        *(
-            (one.due_ns, next_row_of(one) if output.is_table else next_out(one))
-            for one in found.schedules
-        ),
-    ]
-    rows.sort(key=lambda row: row[0])
-    output.rows((row for _, row in rows), _COLUMNS, empty="nothing waits for its time")
+    coming: list[DelayedMessage | NextOccurrence] = [*found.messages, *found.schedules]
+    coming.sort(key=lambda one: one.due_ns)
+    rows = [row_of(one, output) for one in coming]
+    output.rows(rows, _COLUMNS, empty="nothing waits for its time")
     damage = [one.damage for one in found.messages if one.damage is not None]
     if damage:
         click.echo(f"{len(damage)} cannot be read: {damage[0]}", err=True)
@@ -81,17 +73,15 @@ def first_page(client: "Client", topic: str, limit: int) -> "DelayedPage":
     return replace(page, messages=found[:limit])
 
 
-def next_row_of(one: "NextOccurrence") -> dict[str, object]:
-    from ..api.units import time_text
+def row_of(one: "DelayedMessage | NextOccurrence", output: Output) -> "Row | Struct":
+    """Returns what is to come for a table, otherwise as over HTTP."""
+    from ..api.delays import NextOccurrence
+    from ..api.json.delays import delayed_out, next_out
 
-    place = f"schedule {one.key}"
-    return {"place": place, "deliver_at": time_text(one.due_ns), "state": "RECURRING"}
-
-
-def row_of(one: "DelayedMessage", output: Output) -> "dict[str, object] | DelayedOut":
-    """Returns a delayed message for a table, otherwise as over HTTP."""
-    from ..api.json.delays import delayed_out
-
+    if isinstance(one, NextOccurrence):
+        coming = next_out(one)
+        row = {"place": f"schedule {one.key}", "deliver_at": coming.next_due, "state": "RECURRING"}
+        return row if output.is_table else coming
     shape = delayed_out(one, time.time_ns())
     if not output.is_table:
         return shape

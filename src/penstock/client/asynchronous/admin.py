@@ -41,7 +41,7 @@ from ...api.journeys import (
     SearchJourneys,
 )
 from ...api.json.dead_letters import count_out
-from ...api.json.groups import held_out
+from ...api.json.groups import held_out, moves_out
 from ...api.letters import ALL_LETTERS, Discarded, Letters, Redriven, redriven_of, selection_of
 from ...api.topics import (
     AddPartitions,
@@ -74,7 +74,6 @@ from ..groups import (
     floors_of,
     group_of,
     lag_of,
-    moves_of,
     reset_of,
 )
 from ..membership import plan_of
@@ -211,7 +210,7 @@ class AsyncAdmin:
         On all of its topics, on one, or on some `partitions` of one. GroupBusy while messages are held, unless forced.
         """
         reset = reset_of(group, to, topic, partitions, is_forced=bool(force))
-        return moves_of(await self.execute(plan_of(reset) if dry_run else reset))
+        return moves_out(await self.execute(plan_of(reset) if dry_run else reset))
 
     async def in_flight(self, group: str) -> list[dict[str, Any]]:
         """The messages that members of a group hold: place, consumer, attempts, deadline."""

@@ -28,6 +28,7 @@ from ...api.json.dead_letters import (
 )
 from ...api.json.messages import is_base64_wanted
 from ...api.json.paging import page_limit
+from ...api.letters import failed_rows
 from ...api.principals import Action
 from ...errors import NotFound
 from .requests import Request
@@ -116,10 +117,7 @@ async def _send_paced(
 
 def _add(out: RedriveOut, reply: RedriveReply) -> None:
     out.redriven += reply.redriven
-    out.failed += [
-        {"partition": partition, "offset": offset, "reason": reason}
-        for partition, offset, reason in reply.failed
-    ]
+    out.failed += failed_rows(reply)
 
 
 ROUTES = (

@@ -23,10 +23,10 @@ from ...api.json.delays import (
     KeyQuery,
     MoveIn,
     cursor_of,
+    delay_stats_out,
     delayed_out,
     due_ns,
     next_out,
-    stats_of_topic,
 )
 from ...api.json.messages import is_base64_wanted
 from ...api.json.paging import page_limit
@@ -127,18 +127,8 @@ async def _reschedule(request: Request, which: DelayedId | bytes) -> Answer:
 
 async def stats(request: Request) -> Answer:
     found = await request.execute(DescribeDelays())
-    by_topic = {
-        topic: stats_of_topic(partitions)
-        for topic, partitions in found.items()
-        if request.principal.reaches(topic) and any(one.size_bytes for one in partitions)
-    }
-    totals = {
-        name: sum(one[name] for one in by_topic.values())
-        for name in ("pending", "delivered", "cancelled", "expired", "lost")
-    }
-    wheels = (one["wheel"] for one in by_topic.values())
-    wheel = [sum(level) for level in zip(_EMPTY_WHEEL, *wheels, strict=True)]
-    return json_response(DelayStatsOut(**totals, wheel=wheel, by_topic=by_topic))
+    reached = {topic: one for topic, one in found.items() if request.principal.reaches(topic)}
+    return json_response(delay_stats_out(reached, _EMPTY_WHEEL))
 
 
 _TAG = "delay"

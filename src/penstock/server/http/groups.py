@@ -34,6 +34,7 @@ from ...api.json.groups import (
     group_out,
     held_out,
     lag_out,
+    moves_out,
     offsets_by_topic,
     partition_number,
 )
@@ -152,8 +153,7 @@ async def reset(request: Request) -> Answer:
                 is_forced=sent.force,
             )
         )
-    moves = [{"topic": topic, **one._asdict()} for topic, some in found.items() for one in some]
-    return json_response(ResetOut(name, sent.dry_run, moves))
+    return json_response(ResetOut(name, sent.dry_run, moves_out(found)))
 
 
 async def in_flight(request: Request) -> Answer:
