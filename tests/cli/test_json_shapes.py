@@ -201,6 +201,18 @@ TWICE = {
         {"config": {"max_retries": 7}},
         "",
     ),
+    "produce shape-~ lamp desk --priority high -v": (
+        "POST",
+        "/topics/shape-~/messages",
+        {"messages": [{"value": value, "priority": "high"} for value in ("lamp", "desk")]},
+        "results",
+    ),
+    "produce shape-~ later -v --deliver-at 2100-01-01T00:00:00Z": (
+        "POST",
+        "/topics/shape-~/messages",
+        {"messages": [{"value": "later", "deliver_at": "2100-01-01T00:00:00Z"}]},
+        "results",
+    ),
     "topic compact shape-~": ("POST", "/admin/topics/shape-~/compact", None, ""),
     "topic grow shape-~ 2": ("POST", "/admin/topics/shape-~/partitions", {"count": 2}, ""),
     f"group reset shape-readers --to earliest --topic {TOPIC} --dry-run": (
