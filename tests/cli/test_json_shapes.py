@@ -155,6 +155,27 @@ def test_figures_of_delays_and_latency_are_by_topic(call, client):
     ]
 
 
+def same(printed, answer):
+    """The fields that both have: the view adds rates and leaves out settings."""
+    both = printed.keys() & answer.keys()
+    return {name: printed[name] for name in both} == {name: answer[name] for name in both}
+
+
+@pytest.mark.usefixtures("things")
+def test_the_view_of_everything_has_the_names_of_the_routes(call, client):
+    (view,) = shown(call, "top")
+    assert view["node_id"] == client_call(client, "/stats")["node_id"]
+    (topic,) = [one for one in view["topics"] if one["name"] == TOPIC]
+    described = client_call(client, f"/topics/{TOPIC}")
+    assert {"partitions", "total_messages", "total_size_bytes"} <= topic.keys() & described.keys()
+    assert same(topic, described)
+    lags = client_call(client, "/stats/lag?limit=10000")["lags"]
+    for line in own(view["groups"]):
+        (lag,) = comparable([one for one in lags if one["group"] == line["group"]])
+        assert lag.keys() <= line.keys()
+        assert same(comparable(line), lag)
+
+
 @pytest.mark.usefixtures("things")
 def test_a_transaction_is_described_and_aborted_as_over_http(call, client):
     found = own(client_call(client, "/transactions?state=Ongoing")["transactions"])
