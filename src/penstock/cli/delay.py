@@ -61,9 +61,8 @@ def first_page(client: "Client", topic: str, limit: int) -> "DelayedPage":
     from msgspec.structs import replace
 
     from ..api.delays import ListDelayed
-    from ..client.commands import name_of
 
-    command = ListDelayed(name_of("topic", topic), min(limit, _PAGE_ITEMS))
+    command = ListDelayed(topic, min(limit, _PAGE_ITEMS))
     page = client.execute(command)
     found = page.messages
     while page.cursor is not None and len(found) < limit:
@@ -98,13 +97,12 @@ def row_of(one: "DelayedMessage | NextOccurrence", output: Output) -> "Row | Str
 
 def asked(topic: str, where: str | None, delay_key: str | None) -> "tuple[str, DelayedId | bytes]":
     """Returns the topic and the delayed message that is meant. UsageError: none, or two of them."""
-    from ..client.commands import name_of
     from ..client.delays import which_of
 
     if (where is None) == (delay_key is None):
         raise click.UsageError("say which: PARTITION/OFFSET, or --delay-key")
     partition, offset = (None, None) if where is None else partition_offset(where)
-    return name_of("topic", topic), which_of(partition, offset, delay_key)
+    return topic, which_of(partition, offset, delay_key)
 
 
 @delay.command(epilog="Example: penstock delay show orders 0/17")

@@ -114,12 +114,9 @@ def stored_letters(
 
     from ..api.dead_letters import BrowseDeadLetters
     from ..api.letters import selection_of
-    from ..client.commands import name_of
 
     found: list[StoredLetter] = []
-    command = BrowseDeadLetters(
-        name_of("topic", topic), selection_of(letters), min(limit, PAGE_LETTERS), start
-    )
+    command = BrowseDeadLetters(topic, selection_of(letters), min(limit, PAGE_LETTERS), start)
     while True:
         page = client.execute(command)
         found += page.letters
@@ -153,8 +150,8 @@ def show(topic: str, where: str, *, broker: BrokerOptions, output: Output) -> No
 
     place = partition_offset(where)
     with connected(broker) as client:
-        letters = stored_letters(client, topic, Letters(offsets=[place]), 1, place)
-    if not letters:
+        letters = stored_letters(client, topic, Letters(), 1, place)
+    if not letters or (letters[0].partition, letters[0].offset) != place:
         raise NotFound("dead letter", f"{topic} {where}")
     found, message = dead_letter_out(letters[0]), letters[0].message
     if not output.is_table:

@@ -53,10 +53,9 @@ def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show the state of a group and its members."""
     from ..api.groups import DescribeGroup
     from ..api.json.groups import group_out
-    from ..client.commands import name_of
 
     with connected(broker) as client:
-        found = group_out(client.execute(DescribeGroup(name_of("group", name))))
+        found = group_out(client.execute(DescribeGroup(name)))
     if not output.is_table:
         output.record(found)
         return
@@ -73,10 +72,9 @@ def lag(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show how far a group is behind, by partition."""
     from ..api.groups import DescribeLag
     from ..api.json.groups import lag_out
-    from ..client.commands import name_of
 
     with connected(broker) as client:
-        found = lag_out(name, client.execute(DescribeLag(name_of("group", name))))
+        found = lag_out(name, client.execute(DescribeLag(name)))
     output.rows(
         found.partitions, ["topic", "partition", "floor", "end", "lag", "lag_seconds", "in_flight"]
     )

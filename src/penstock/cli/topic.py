@@ -105,10 +105,9 @@ def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show offsets and settings of a topic."""
     from ..api.json.topics import topic_out
     from ..api.topics import DescribeTopic
-    from ..client.commands import name_of
 
     with connected(broker) as client:
-        found = topic_out(client.execute(DescribeTopic(name_of("topic", name))))
+        found = topic_out(client.execute(DescribeTopic(name)))
     if not output.is_table:
         output.record(found)
         return
@@ -134,11 +133,10 @@ def change(name: str, settings: tuple[str, ...], *, broker: BrokerOptions, outpu
     """Change settings of a topic; those that are not named stay."""
     from ..api.json.topics import topic_out
     from ..api.topics import ConfigureTopic
-    from ..client.commands import name_of
 
     wanted = pairs_of(settings, "KEY=VALUE")
     with connected(broker) as client:
-        found = topic_out(client.execute(ConfigureTopic(name_of("topic", name), wanted)))
+        found = topic_out(client.execute(ConfigureTopic(name, wanted)))
     changed = {key: found.config.get(key) for key in wanted}
     output.record({"name": name, **changed} if output.is_table else found)
 
