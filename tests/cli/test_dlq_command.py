@@ -37,8 +37,8 @@ def listed(call, topic, *words):
 
 
 def test_dead_letters_are_listed_selected_and_counted(call, letters):
-    assert [one["original_value"] for one in listed(call, letters)] == ["a", "b", "c"]
-    assert [one["original_value"] for one in listed(call, letters, "--reason", "REJECTED")] == [
+    assert [one["originalValue"] for one in listed(call, letters)] == ["a", "b", "c"]
+    assert [one["originalValue"] for one in listed(call, letters, "--reason", "REJECTED")] == [
         "a",
         "b",
     ]
@@ -62,13 +62,13 @@ def test_long_value_is_cut_in_a_table_and_whole_elsewhere(call, client):
     while not (shown := call("dlq", "list", "long").out):
         assert time.monotonic() < until_s
     assert max(map(len, shown.splitlines())) < 200
-    assert listed(call, "long")[0]["original_value"] == "x" * 5000
+    assert listed(call, "long")[0]["originalValue"] == "x" * 5000
     assert "x" * 5000 in call("dlq", "show", "long", "0/0").out
 
 
 def test_one_letter_is_shown_with_its_story(call, letters):
     found = json.loads(call("dlq", "show", letters, "0/2", "--json").out)
-    assert (found["dlq_reason"], found["delivery_attempts"]) == ("MAX_RETRIES_EXCEEDED", 1)
+    assert (found["dlqReason"], found["deliveryAttempts"]) == ("MAX_RETRIES_EXCEEDED", 1)
     assert f"came from: {letters} 0/2" in call("dlq", "show", letters, "0/2").out
     missing = call("dlq", "show", letters, "0/9")
     assert (missing.code, missing.err.count("\n")) == (Exit.REFUSED, 1)
@@ -79,7 +79,7 @@ def test_corrected_letter_ends_in_the_topic(call, client, letters):
     assert "1 would go back" in call(*words, "--dry-run").out
     assert len(listed(call, letters)) == 3
     assert json.loads(call(*words, "--json").out)["redriven"] == 1
-    assert [one["original_value"] for one in listed(call, letters)] == ["a", "c"]
+    assert [one["originalValue"] for one in listed(call, letters)] == ["a", "c"]
     (again,) = client.poll(letters, "billing")
     assert (again.value, again.key, list(again.headers)) == (b"pears", b"k", [("x", b"y")])
     client.ack(again)
@@ -116,7 +116,7 @@ def test_discarded_letters_are_listed_no_more_and_stay_in_their_topic(call, clie
     assert (refused.code, len(listed(call, letters))) == (Exit.USAGE, 3)
     done = json.loads(call("dlq", "discard", letters, "0/1", "--yes", "--json").out)
     assert (done["matched"], done["discarded"]) == (1, 1)
-    assert [one["original_value"] for one in listed(call, letters)] == ["a", "c"]
+    assert [one["originalValue"] for one in listed(call, letters)] == ["a", "c"]
     assert client.discard(letters, limit=1).discarded == 1
     assert client.topic(f"{letters}.dlq").total_messages == 3
 

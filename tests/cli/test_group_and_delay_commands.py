@@ -92,7 +92,7 @@ def test_delayed_message_is_listed_moved_and_cancelled(call, client):
     assert place in call("delay", "list", "later").out
     assert json.loads(call("delay", "show", "later", place, "--json").out)["value"] == "soon"
     moved = call("delay", "move", "later", "--delay-key", "cart", "--delay", "2h", "--json")
-    assert json.loads(moved.out)["time_remaining_ms"] > row["time_remaining_ms"]
+    assert json.loads(moved.out)["time_remaining"] > row["time_remaining"]
     stats = [json.loads(one) for one in call("delay", "stats", "--json").out.splitlines()]
     assert 1 in [one["pending"] for one in stats if one["topic"] == "later"]
     assert "cancelled" in call("delay", "cancel", "later", place).out
@@ -128,11 +128,12 @@ def test_a_transaction_is_listed_described_and_aborted(call, client):
     session = client.execute(InitProducer("ledger-1"))
     client.execute(Stage(*session, "ledger", [Message(b"a"), Message(b"b")]))
     lines = call("transactions", "list", "--state", "Ongoing", "--json").out.splitlines()
-    (found,) = [one for one in map(json.loads, lines) if one["producer"] == "ledger-1"]
-    assert (found["state"], found["messages"]) == ("Ongoing", 2)
-    name = found["transaction"]
+    (found,) = [one for one in map(json.loads, lines) if one["transactional_id"] == "ledger-1"]
+    assert found["state"] == "Ongoing"
+    name = found["transaction_id"]
     described = json.loads(call("transactions", "describe", name, "--json").out)
-    assert described["staged"] == ["ledger/0: 2"]
+    assert [one["messages"] for one in described["participants"]] == [2]
+    assert "ledger/0: 2" in call("transactions", "describe", name).out
     assert call("transactions", "abort", name).code == Exit.OK
     assert "CompleteAbort" in call("transactions", "describe", name).out
     assert call("transactions", "describe", "1-1").code == Exit.REFUSED

@@ -38,7 +38,7 @@ def test_put_peek_and_get(path, call):
     code, out, _ = call("get", path, "--json")
     message = json.loads(out)
     assert (code, message["id"], message["value"], message["key"]) == (Exit.OK, 1, "one", "k")
-    assert message["headers"] == [["a", "b=c"]]
+    assert (message["headers"], message["priority"]) == ([["a", "b=c"]], "normal")
     assert call("get", path, "--count", "9")[1] == "2\ttwo\n3\tthree\n"
     assert call("get", path) == (Exit.FOUND_PROBLEMS, "", "")
 

@@ -12,7 +12,7 @@ def test_from_creation_to_deletion(call, client):
     assert made.code == Exit.OK
     found = json.loads(made.out)
     assert (found["key"], found["cron"], found["value"]) == ("nightly", "0 3 * * *", "report")
-    assert (found["headers"], found["priority"]) == ({"a": "1"}, 1)
+    assert (found["headers"], found["priority"]) == ([["a", "1"]], "high")
     assert call("schedule", "create", *words).code == Exit.REFUSED
     again = call("schedule", "create", *words, "--if-missing", "--json")
     assert json.loads(again.out) == found
@@ -21,7 +21,7 @@ def test_from_creation_to_deletion(call, client):
     delayed = call("delay", "list", "cli-jobs")
     assert "nightly" in delayed.out
     (shown,) = map(json.loads, call("delay", "list", "cli-jobs", "--json").out.splitlines())
-    assert (shown["schedule"], shown["deliver_at"]) == ("nightly", found["next_due"])
+    assert (shown["key"], shown["next_due"]) == ("nightly", found["next_due"])
     paused = json.loads(call("schedule", "pause", "cli-jobs", "nightly", "--json").out)
     assert (paused["paused"], paused["next_due"]) == (True, None)
     resumed = call("schedule", "resume", "cli-jobs", "nightly")

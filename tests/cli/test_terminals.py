@@ -177,8 +177,8 @@ def test_view_as_json_has_topics_lanes_and_groups(call, client, busy):
     client.ack(client.poll(busy, "watched", limit=10))
     found = json.loads(call("top", "--json").out)
     (topic,) = [one for one in found["topics"] if one["name"] == busy]
-    assert (topic["messages"], topic["lanes"]["normal"]) == (5000, 4990)
-    (group,) = [one for one in found["groups"] if one["name"] == "watched"]
+    assert (topic["total_messages"], topic["lanes"]["normal"]) == (5000, 4990)
+    (group,) = [one for one in found["groups"] if one["group"] == "watched"]
     assert (group["lag"], group["in_flight"], group["finished"]) == (4990, 0, 10)
     assert found["replication"] is None
 

@@ -85,11 +85,14 @@ def edit_of(changes: dict[str, Content] | None, headers: HeadersIn | None) -> Ed
     )
 
 
-def redriven_of(matched: int, replies: Sequence[RedriveReply], *, is_dry_run: bool) -> Redriven:
-    failed = [
+def failed_rows(reply: RedriveReply) -> list[dict[str, Any]]:
+    return [
         {"partition": partition, "offset": offset, "reason": reason}
-        for reply in replies
         for partition, offset, reason in reply.failed
     ]
+
+
+def redriven_of(matched: int, replies: Sequence[RedriveReply], *, is_dry_run: bool) -> Redriven:
+    failed = [one for reply in replies for one in failed_rows(reply)]
     redriven = sum(reply.redriven for reply in replies)
     return Redriven(matched, redriven, failed, is_dry_run)

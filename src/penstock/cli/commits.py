@@ -46,10 +46,12 @@ def row_of(one: "CommitNameFacts") -> dict[str, object]:
 def list_names(*, after: str, limit: int, broker: BrokerOptions, output: Output) -> None:
     """Show names of commits, with the last sequence of each and what is staged."""
     from ..api.commits import ListCommitNames
+    from ..api.json.commits import name_out
 
     with connected(broker) as client:
         found = client.execute(ListCommitNames(after, limit))
-    output.rows([*map(row_of, found)], _COLUMNS, empty="there are no named commits")
+    rows = map(row_of, found) if output.is_table else map(name_out, found)
+    output.rows(rows, _COLUMNS, empty="there are no named commits")
 
 
 @commits.command(epilog="Example: penstock commits show nightly --json")
@@ -59,9 +61,13 @@ def list_names(*, after: str, limit: int, broker: BrokerOptions, output: Output)
 def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show where the messages of the last commit are, and what is staged for the next ones."""
     from ..api.commits import DescribeCommitName
+    from ..api.json.commits import details_out
 
     with connected(broker) as client:
         found = client.execute(DescribeCommitName(name))
+    if not output.is_table:
+        output.record(details_out(found))
+        return
     offsets = [
         f"{one.topic}/{one.partition}/{one.offset}: {one.message_count}" for one in found.places
     ]
@@ -84,10 +90,11 @@ def reset(name: str, *, broker: BrokerOptions, output: Output) -> None:
     A writer that repeats a commit of before publishes it a second time.
     """
     from ..api.commits import ResetCommitName
+    from ..api.json.commits import name_out
 
     with connected(broker) as client:
         was = client.execute(ResetCommitName(name))
     last = (
         "nothing was committed" if was.sequence is None else f"its last commit was {was.sequence}"
     )
-    output.outcome(f"{name} is forgotten; {last}", row_of(was))
+    output.outcome(f"{name} is forgotten; {last}", name_out(was))

@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +10,12 @@ import click
 
 from ..errors import NotFound
 from .arguments import time_argument
-from .log_text import time_text
 from .message_format import Part, format_parts
-from .output import Output, one_line_of, output_options, text_of
+from .output import Output, one_line_of, output_options
 from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
+    from ..api.json.messages import MessageOut, ReceivedOut
     from ..client import Client, Received
     from ..model import Message
 
@@ -165,6 +165,7 @@ class MessagePrinter:
     ) -> None:
         self.output, self.parts, self.is_followed = output, parts, is_followed
         self.left = sys.maxsize if count is None else min(count, sys.maxsize)
+        self._shape_of = message_shapes()
 
     def show(self, partition: int, message: "Message | Received") -> None:
         self.left -= 1
@@ -174,22 +175,22 @@ class MessagePrinter:
             # Not click.echo: that is one system call a line.
             sys.stdout.write(f"{partition}/{message.offset}\t{one_line_of(message.value)}\n")
         else:
-            self.output.item(dict(fields_of(partition, message)))
+            self.output.item(self._shape_of(partition, message))
         if self.is_followed:
             sys.stdout.flush()
 
 
-def fields_of(partition: int, message: "Message | Received") -> Iterator[tuple[str, object]]:
-    yield "partition", partition
-    yield "offset", message.offset
-    yield "timestamp_ns", str(message.timestamp)
-    yield "key", text_of(message.key)
-    yield "value", text_of(message.value)
-    yield "headers", [[name, text_of(value)] for name, value in message.headers]
-    yield "priority", int(message.priority)
-    yield "expires_at", None if message.expires_at is None else time_text(message.expires_at)
-    if (attempts := getattr(message, "attempts", None)) is not None:
-        yield "attempts", attempts
+def message_shapes() -> "Callable[[int, Message | Received], MessageOut | ReceivedOut]":
+    """Returns what makes the shape of a message; an import of its own would cost each message more than the rest."""
+    from ..api.json.messages import message_out, received_out
+    from ..model import Message
+
+    def shape_of(partition: int, message: "Message | Received") -> "MessageOut | ReceivedOut":
+        if isinstance(message, Message):
+            return message_out(partition, message)
+        return received_out(message, message.last_error)
+
+    return shape_of
 
 
 def take(

@@ -1,16 +1,19 @@
 """`penstock delay`: messages that wait for their time."""
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING
 
 import click
 
 from .arguments import partition_offset, span
-from .output import Output, one_line_of, output_options, text_of
+from .output import Output, Row, one_line_of, output_options
 from .remote import BrokerOptions, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
-    from ..api.schedules import ScheduleDescription
-    from ..client.delays import Delayed
+    from msgspec import Struct
+
+    from ..api.delays import DelayedId, DelayedMessage, DelayedPage, NextOccurrence
+    from ..client import Client
 
 EPILOG = """\b
 Examples:
@@ -26,6 +29,7 @@ penstock produce TOPIC VALUE --delay 2h sends one.
 
 _WHERE = click.argument("where", required=False, metavar="[PARTITION/OFFSET]")
 _KEY = click.option("--delay-key", help="Its business key, instead of its place.")
+_PAGE_ITEMS = 500
 _COLUMNS = ["place", "deliver_at", "seconds_left", "state", "priority", "delay_key", "value"]
 
 
@@ -42,73 +46,63 @@ def delay() -> None:
 def list_delayed(topic: str, *, limit: int, broker: BrokerOptions, output: Output) -> None:
     """Show what is to come, the next first, also the next message of each schedule."""
     with connected(broker) as client:
-        found = client.delayed(topic, limit=limit)
-        schedules = client.schedules(topic)
-    show_all(found, schedules, output)
-
-
-def show_all(
-    found: "list[Delayed]", schedules: "list[ScheduleDescription]", output: Output
-) -> None:
-    """Print delayed messages and the next of each schedule, together in the order in which they come."""
-    rows = [row_of(one, output) for one in found]
-    rows += [next_row_of(one, output) for one in schedules if one.next_due is not None]
-    rows.sort(key=lambda row: str(row["deliver_at"]))
+        found = first_page(client, topic, limit)
+    coming: list[DelayedMessage | NextOccurrence] = [*found.messages, *found.schedules]
+    coming.sort(key=lambda one: one.due_ns)
+    rows = [row_of(one, output) for one in coming]
     output.rows(rows, _COLUMNS, empty="nothing waits for its time")
-    damage = [one.damage for one in found if one.damage is not None]
+    damage = [one.damage for one in found.messages if one.damage is not None]
     if damage:
         click.echo(f"{len(damage)} cannot be read: {damage[0]}", err=True)
 
 
-def next_row_of(one: "ScheduleDescription", output: Output) -> dict[str, object]:
-    message = one.recurrence.message
-    row: dict[str, object] = {
-        "place": f"schedule {one.key}",
-        "deliver_at": one.next_due,
-        "state": "RECURRING",
-        "priority": message.priority,
-    }
-    if output.is_table:
-        return {**row, "value": one_line_of(message.value)}
-    del row["place"]
-    place = {"topic": one.topic, "partition": one.partition, "schedule": one.key}
-    return {**place, **row, "key": text_of(message.key), "value": text_of(message.value)}
+def first_page(client: "Client", topic: str, limit: int) -> "DelayedPage":
+    """Returns the messages that come first, at most `limit`, and the next occurrences of all schedules."""
+    from msgspec.structs import replace
+
+    from ..api.delays import ListDelayed
+
+    command = ListDelayed(topic, min(limit, _PAGE_ITEMS))
+    page = client.execute(command)
+    found = page.messages
+    while page.cursor is not None and len(found) < limit:
+        following = client.execute(replace(command, after=page.cursor))
+        found += following.messages
+        page = replace(page, cursor=following.cursor)
+    return replace(page, messages=found[:limit])
 
 
-def row_of(one: "Delayed", output: Output) -> dict[str, object]:
-    if output.is_table:
-        return {
-            "place": f"{one.partition}/{one.offset}",
-            "deliver_at": one.deliver_at,
-            "seconds_left": one.time_remaining / 1000,
-            "state": one.state,
-            "priority": one.priority,
-            "delay_key": None if one.delay_key is None else one_line_of(one.delay_key),
-            "value": one_line_of(one.value) if one.damage is None else "(damaged)",
-        }
+def row_of(one: "DelayedMessage | NextOccurrence", output: Output) -> "Row | Struct":
+    """Returns what is to come for a table, otherwise as over HTTP."""
+    from ..api.delays import NextOccurrence
+    from ..api.json.delays import delayed_out, next_out
+
+    if isinstance(one, NextOccurrence):
+        coming = next_out(one)
+        row = {"place": f"schedule {one.key}", "deliver_at": coming.next_due, "state": "RECURRING"}
+        return row if output.is_table else coming
+    shape = delayed_out(one, time.time_ns())
+    if not output.is_table:
+        return shape
     return {
-        "topic": one.topic,
-        "partition": one.partition,
-        "offset": one.offset,
-        "deliver_at": one.deliver_at,
-        "time_remaining_ms": one.time_remaining,
-        "state": one.state,
-        "priority": one.priority,
-        "delay_key": text_of(one.delay_key),
-        "key": text_of(one.key),
-        "value": text_of(one.value),
-        "damage": one.damage,
+        "place": f"{one.partition}/{one.id}",
+        "deliver_at": shape.deliver_at,
+        "seconds_left": shape.time_remaining / 1000,
+        "state": shape.state,
+        "priority": shape.priority,
+        "delay_key": None if one.delay_key is None else one_line_of(one.delay_key),
+        "value": "(damaged)" if one.message is None else one_line_of(one.message.value),
     }
 
 
-def asked(where: str | None, delay_key: str | None) -> dict[str, Any]:
-    """Returns the keywords by which the client knows a delayed message. UsageError: none, or two of them."""
+def asked(topic: str, where: str | None, delay_key: str | None) -> "tuple[str, DelayedId | bytes]":
+    """Returns the topic and the delayed message that is meant. UsageError: none, or two of them."""
+    from ..client.delays import which_of
+
     if (where is None) == (delay_key is None):
         raise click.UsageError("say which: PARTITION/OFFSET, or --delay-key")
-    if where is None:
-        return {"delay_key": delay_key}
-    partition, offset = partition_offset(where)
-    return {"partition": partition, "offset": offset}
+    partition, offset = (None, None) if where is None else partition_offset(where)
+    return topic, which_of(partition, offset, delay_key)
 
 
 @delay.command(epilog="Example: penstock delay show orders 0/17")
@@ -121,9 +115,11 @@ def show(
     topic: str, where: str | None, *, delay_key: str | None, broker: BrokerOptions, output: Output
 ) -> None:
     """Show a delayed message, also if it is finished."""
-    wanted = asked(where, delay_key)
+    from ..api.delays import GetDelayed
+
+    wanted = asked(topic, where, delay_key)
     with connected(broker) as client:
-        found = client.delayed_get(topic, **wanted)
+        found = client.execute(GetDelayed(*wanted))
     output.record(row_of(found, output))
 
 
@@ -146,12 +142,18 @@ def move(
     output: Output,
 ) -> None:
     """Deliver a message at another time."""
-    wanted = asked(where, delay_key)
+    from ..api.delays import RescheduleDelayed
+    from ..api.units import time_text
+    from ..client.delays import due_ns
+
+    wanted = asked(topic, where, delay_key)
     if (span is None) == (deliver_at is None):
         raise click.UsageError("say when: --delay or --deliver-at")
+    due = due_ns(span, deliver_at, time.time_ns())
+    assert due is not None, "one of them is given"
     with connected(broker) as client:
-        moved = client.reschedule(topic, **wanted, delay=span, deliver_at=deliver_at)
-    output.outcome(f"comes at {moved.deliver_at}", row_of(moved, output))
+        moved = client.execute(RescheduleDelayed(*wanted, due))
+    output.outcome(f"comes at {time_text(moved.due_ns)}", row_of(moved, output))
 
 
 @delay.command(epilog="Example: penstock delay cancel orders --delay-key cart-7")
@@ -164,10 +166,12 @@ def cancel(
     topic: str, where: str | None, *, delay_key: str | None, broker: BrokerOptions, output: Output
 ) -> None:
     """Never deliver a message. Exit code 3 if it came already."""
-    wanted = asked(where, delay_key)
+    from ..api.delays import CancelDelayed
+
+    wanted = asked(topic, where, delay_key)
     with connected(broker) as client:
-        gone = client.cancel_delayed(topic, **wanted)
-    output.outcome(f"{gone.partition}/{gone.offset} is cancelled", row_of(gone, output))
+        gone = client.execute(CancelDelayed(*wanted))
+    output.outcome(f"{gone.partition}/{gone.id} is cancelled", row_of(gone, output))
 
 
 @delay.command(epilog="Example: penstock delay stats --json")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import NotFound
 from .arguments import header_pairs, partition_offset, time_argument
 from .confirm import confirm, yes_option
 from .dlq_history import history
@@ -15,6 +16,7 @@ from .output import Output, one_line_of, output_options, text_of
 from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
+    from ..api.dead_letters import DeadLetter as StoredLetter
     from ..api.letters import Redriven
     from ..client import Client, Letters
     from ..client.dead_letters import DeadLetter, Redrive
@@ -34,6 +36,7 @@ Examples:
   penstock dlq discard orders --error 'no such user'   listed no more, and sent nowhere
 """
 
+PAGE_LETTERS = 500
 REASONS = ["MAX_RETRIES_EXCEEDED", "REJECTED", "TTL_EXPIRED"]
 LISTED = ["place", "reason", "attempts", "group", "error", "key", "value"]
 
@@ -91,36 +94,47 @@ def list_letters(
     output: Output,
 ) -> None:
     """Show what was given up, and why."""
+    from ..api.json.dead_letters import dead_letter_out
+
     with connected(broker) as client:
         if group_by is not None:
             counts = client.count_dead_letters(topic, group_by, selection=letters)
             output.rows(counts, [group_by, "count", "first", "last"], empty="no dead letters")
             return
-        found = client.dead_letters(topic, selection=letters, limit=limit)
-    output.rows([row_of(one, output) for one in found], LISTED, empty="no dead letters")
+        found = stored_letters(client, topic, letters, limit)
+    rows = map(row_of, found) if output.is_table else map(dead_letter_out, found)
+    output.rows(rows, LISTED, empty="no dead letters")
 
 
-def row_of(one: "DeadLetter", output: Output) -> dict[str, Any]:
-    """Returns a dead letter as a row: short for a table, otherwise all fields."""
-    if output.is_table:
-        return {
-            "place": f"{one.partition}/{one.offset}",
-            "reason": one.dlq_reason,
-            "attempts": one.delivery_attempts,
-            "group": one.group,
-            "error": one.last_error.partition("\n")[0],
-            "key": one_line_of(one.key),
-            "value": one_line_of(one.value),
-        }
-    from msgspec.structs import asdict
+def stored_letters(
+    client: "Client", topic: str, letters: "Letters", limit: int, start: tuple[int, int] = (0, 0)
+) -> "list[StoredLetter]":
+    """Returns the first dead letters from a place on that are selected, at most `limit`."""
+    from msgspec.structs import replace
 
-    fields = asdict(one)
-    key, value, headers = fields.pop("key"), fields.pop("value"), fields.pop("headers")
+    from ..api.dead_letters import BrowseDeadLetters
+    from ..api.letters import selection_of
+
+    found: list[StoredLetter] = []
+    command = BrowseDeadLetters(topic, selection_of(letters), min(limit, PAGE_LETTERS), start)
+    while True:
+        page = client.execute(command)
+        found += page.letters
+        if page.cursor is None or len(found) >= limit:
+            return found[:limit]
+        command = replace(command, cursor=page.cursor)
+
+
+def row_of(one: "StoredLetter") -> dict[str, Any]:
+    died = one.provenance
     return {
-        **fields,
-        "headers": [[name, text_of(content)] for name, content in headers],
-        "original_key": text_of(key),
-        "original_value": text_of(value),
+        "place": f"{one.partition}/{one.offset}",
+        "reason": died.dlq_reason,
+        "attempts": died.delivery_attempts,
+        "group": died.group,
+        "error": died.last_error.partition("\n")[0],
+        "key": one_line_of(one.message.key),
+        "value": one_line_of(one.message.value),
     }
 
 
@@ -131,11 +145,17 @@ def row_of(one: "DeadLetter", output: Output) -> dict[str, Any]:
 @output_options
 def show(topic: str, where: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show one dead letter with its story."""
-    partition, offset = partition_offset(where)
+    from ..api.json.dead_letters import dead_letter_out
+    from ..client import Letters
+
+    place = partition_offset(where)
     with connected(broker) as client:
-        found = client.dead_letter(topic, partition, offset)
+        letters = stored_letters(client, topic, Letters(), 1, place)
+    if not letters or (letters[0].partition, letters[0].offset) != place:
+        raise NotFound("dead letter", f"{topic} {where}")
+    found, message = dead_letter_out(letters[0]), letters[0].message
     if not output.is_table:
-        output.record(row_of(found, output))
+        output.record(found)
         return
     story = {
         "place": f"{found.partition}/{found.offset}",
@@ -149,9 +169,9 @@ def show(topic: str, where: str, *, broker: BrokerOptions, output: Output) -> No
         "deliveries": found.delivery_attempts,
         "first delivery": found.first_delivery or "never",
         "last delivery": found.last_delivery or "never",
-        "headers": {name: one_line_of(value) for name, value in found.headers},
-        "key": one_line_of(found.key),
-        "value": one_line_of(found.value),
+        "headers": {name: one_line_of(value) for name, value in message.headers},
+        "key": one_line_of(message.key),
+        "value": one_line_of(message.value),
     }
     output.record(story)
 
@@ -343,8 +363,7 @@ def discard(
         done = client.discard(topic, selection=chosen, **more)
     would = "would be" if done.dry_run else "are"
     count = done.matched if done.dry_run else done.discarded
-    record = {"matched": done.matched, "discarded": done.discarded, "dry_run": done.dry_run}
-    output.outcome(f"{done.matched} found, {count} {would} discarded", record)
+    output.outcome(f"{done.matched} found, {count} {would} discarded", done)
 
 
 def send_back(client: "Client", topic: str, order: "Redrive") -> "Redriven":
@@ -371,13 +390,7 @@ def send_back(client: "Client", topic: str, order: "Redrive") -> "Redriven":
 def report(ctx: click.Context, done: "Redriven", output: Output) -> None:
     would = "would go" if done.dry_run else "went"
     count = done.matched - len(done.failed) if done.dry_run else done.redriven
-    record = {
-        "matched": done.matched,
-        "redriven": done.redriven,
-        "failed": done.failed,
-        "dry_run": done.dry_run,
-    }
-    output.outcome(f"{done.matched} found, {count} {would} back, {len(done.failed)} cannot", record)
+    output.outcome(f"{done.matched} found, {count} {would} back, {len(done.failed)} cannot", done)
     if output.is_table:
         output.rows(done.failed, ["partition", "offset", "reason"])
     if done.failed:

@@ -1,13 +1,11 @@
 """`penstock group`: groups of a server, how far they are, and moving them."""
 
-from typing import Any
-
 import click
 
 from .arguments import time_argument
 from .confirm import confirm, yes_option
 from .lazy_group import PlainGroup
-from .output import Output, output_options
+from .output import Output, fields_of, output_options
 from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 EPILOG = """\b
@@ -34,11 +32,15 @@ def group() -> None:
 @output_options
 def list_groups(*, broker: BrokerOptions, output: Output) -> None:
     """Show all groups."""
+    from ..api.groups import ListGroups
+    from ..api.health import LagFigures, SeeLags
+
     with connected(broker) as client:
-        rows = [
-            {"group": one.group, "topics": one.topics, "lag": client.lag(one.group).total}
-            for one in client.groups()
-        ]
+        groups, lags = client.execute(ListGroups()), client.execute(SeeLags())
+    rows = [
+        {"group": name, "topics": topics, "lag": lags.get(name, LagFigures()).lag}
+        for name, topics in groups.items()
+    ]
     empty = "no groups yet; the first poll of a group makes it"
     output.rows(rows, ["group", "topics", "lag"], empty=empty)
 
@@ -49,17 +51,17 @@ def list_groups(*, broker: BrokerOptions, output: Output) -> None:
 @output_options
 def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show the state of a group and its members."""
-    from msgspec import to_builtins
+    from ..api.groups import DescribeGroup
+    from ..api.json.groups import group_out
 
     with connected(broker) as client:
-        found: dict[str, Any] = to_builtins(client.group(name))
-    members = found["members"]
+        found = group_out(client.execute(DescribeGroup(name)))
     if not output.is_table:
         output.record(found)
         return
-    output.record({key: one for key, one in found.items() if key != "members"})
+    output.record({key: one for key, one in fields_of(found).items() if key != "members"})
     columns = ["member_id", "client_id", "host", "last_poll", "in_flight", "assigned_partitions"]
-    output.rows(members, columns, empty="no members at the moment")
+    output.rows(found.members, columns, empty="no members at the moment")
 
 
 @group.command(epilog="Example: penstock group lag billing --json")
@@ -68,12 +70,14 @@ def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
 @output_options
 def lag(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show how far a group is behind, by partition."""
-    from msgspec import to_builtins
+    from ..api.groups import DescribeLag
+    from ..api.json.groups import lag_out
 
     with connected(broker) as client:
-        found = client.lag(name)
-    rows = [to_builtins(one) for one in found.partitions]
-    output.rows(rows, ["topic", "partition", "floor", "end", "lag", "lag_seconds", "in_flight"])
+        found = lag_out(name, client.execute(DescribeLag(name)))
+    output.rows(
+        found.partitions, ["topic", "partition", "floor", "end", "lag", "lag_seconds", "in_flight"]
+    )
     for one in found.faulty:
         click.echo(f"{one.topic}/{one.partition} is FAULTY: {one.reason}", err=True)
 
@@ -128,8 +132,7 @@ def reset(
             dry_run=is_dry_run,
             force=is_forced,
         )
-    rows = [{"group": name, **one, "dry_run": is_dry_run} for one in moves]
-    output.rows(rows, [key for key in rows[0] if key not in {"group", "dry_run"}] if rows else [])
+    output.rows(moves, list(moves[0]) if moves else [])
     if output.is_table:
         click.echo("nothing was changed: a dry run" if is_dry_run else f"{name} was moved")
 

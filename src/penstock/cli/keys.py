@@ -4,16 +4,18 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from ..contexts import KEY_VARIABLE
 from .arguments import seconds_in, span
-from .output import Output, output_options
+from .output import Output, Row, fields_of, output_options
 from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from ..api.command import Command
     from ..api.keys import NewKey
     from ..broker.node import Node
@@ -95,8 +97,8 @@ def create(
 @output_options
 def list_keys(*, data_dir: Path | None, broker: BrokerOptions, output: Output) -> None:
     """Show all keys, without their secrets."""
+    from ..api.json.keys import key_out
     from ..api.keys import ListKeys
-    from ..api.units import time_text
 
     if is_remote(data_dir, broker):
         with connected(broker) as client:
@@ -104,21 +106,10 @@ def list_keys(*, data_dir: Path | None, broker: BrokerOptions, output: Output) -
     else:
         with offline_keys(data_dir) as offline:
             listed = offline.execute(ListKeys())
-    found: list[dict[str, Any]] = [
-        {
-            "key_id": one.key_id,
-            "name": one.name,
-            "role": one.role.value,
-            "prefixes": list(one.prefixes),
-            "created_at": time_text(one.created_at_ns),
-            "expires_at": time_text(one.expires_at_ns) if one.expires_at_ns else None,
-            "secrets": one.secrets,
-        }
-        for one in listed
-    ]
+    rows: list[Row | Struct] = [key_out(one) for one in listed]
     if output.is_table:
-        found = [{**one, "topics": topics_of(one["prefixes"])} for one in found]
-    output.rows(found, ["key_id", "role", "name", "topics", "expires_at"], empty="no keys yet")
+        rows = [{**(key := fields_of(one)), "topics": topics_of(key["prefixes"])} for one in rows]
+    output.rows(rows, ["key_id", "role", "name", "topics", "expires_at"], empty="no keys yet")
 
 
 def topics_of(prefixes: list[str]) -> str:
@@ -177,7 +168,9 @@ def is_remote(data_dir: Path | None, broker: BrokerOptions) -> bool:
 
 
 def show_new_key(made: "NewKey", output: Output) -> None:
-    output.outcome(made.text, {"key_id": made.key.key_id, "key": made.text})
+    from ..api.json.keys import key_out
+
+    output.outcome(made.text, key_out(made.key, made.text))
     if output.is_table:
         click.echo("Keep it: it is not shown again.", err=True)
 

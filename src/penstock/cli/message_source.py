@@ -13,15 +13,19 @@ from ..errors import Refused
 if TYPE_CHECKING:
     from ..client import Outgoing
 
-# Fields that `consume --json` adds to a message; they have no meaning for a new one.
+# Fields of a message that HTTP or `consume --json` has shown; they have no meaning for a new one.
 _IGNORED = (
     "topic",
     "offset",
     "timestamp",
     "timestamp_ns",
     "attempts",
+    "delivery_count",
     "last_error",
     "expires_at",
+    "delay_id",
+    "receipt_handle",
+    "dead_letter",
 )
 
 
@@ -93,47 +97,29 @@ class MessageSource:
 
 
 def _fields_of(where: str, line: bytes) -> dict[str, Any]:
+    """Returns what the line says of a message, null included. Refused: HTTP would not take it."""
     import msgspec
+
+    from ..api.json.messages import MessageIn, bytes_of
 
     try:
         found = msgspec.json.decode(line, type=dict[str, Any])
         fields = {name: one for name, one in found.items() if name not in _IGNORED}
-        return _checked(fields)
-    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        if "offset" in found:
+            # Of a stored message: repeated by a copy, it would have the server drop the copy.
+            fields.pop("idempotency_key", None)
+        if "value" not in fields:
+            raise Refused("a message needs a value, or null")
+        item = msgspec.convert(fields, MessageIn)
+        for name in ("value", "key", "idempotency_key", "delay_key"):
+            if name in fields:
+                fields[name] = bytes_of(getattr(item, name))
+        if "headers" in fields:
+            headers = item.headers or []
+            pairs = headers.items() if isinstance(headers, dict) else headers
+            fields["headers"] = [(name, bytes_of(one)) for name, one in pairs]
+    except (msgspec.MsgspecError, UnicodeError, Refused) as error:
         raise Refused(f"{where}: {error}") from None
-
-
-def _checked(fields: dict[str, Any]) -> dict[str, Any]:
-    from ..client import Outgoing
-
-    known = Outgoing.__struct_fields__
-    for name in fields:
-        if name not in known:
-            raise ValueError(f"there is no field {name[:40]!r}; known: {', '.join(known)}")
-    if "value" not in fields:
-        raise ValueError("a message needs a value, or null")
-    for name in ("value", "key", "idempotency_key", "delay_key"):
-        if name in fields:
-            fields[name] = _bytes_of(name, fields[name])
-    if "headers" in fields:
-        fields["headers"] = _headers_of(fields["headers"])
+    if item.deliver_at_too is not None:
+        fields["deliver_at"] = fields.pop("deliverAt")
     return fields
-
-
-def _headers_of(written: Any) -> list[tuple[str, bytes | None]]:
-    items = written.items() if isinstance(written, dict) else written
-    if not isinstance(written, dict | list) or not all(len(one) == 2 for one in items):
-        raise ValueError("headers are an object, or a list of pairs")
-    return [(str(name), _bytes_of("a header", one)) for name, one in items]
-
-
-def _bytes_of(name: str, written: Any) -> bytes | None:
-    if written is None:
-        return None
-    if isinstance(written, str):
-        return written.encode()
-    if isinstance(written, dict) and list(written) == ["base64"]:
-        from base64 import b64decode
-
-        return b64decode(str(written["base64"]), validate=True)
-    raise ValueError(f'{name} is text, null or {{"base64": "..."}}, not {type(written).__name__}')

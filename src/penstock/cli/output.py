@@ -1,15 +1,20 @@
 """Prints the results of all commands, as a table, JSON or YAML; and the options for that."""
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from msgspec import Struct
+
 Row = Mapping[str, Any]
 _GAP = "  "
+_WORD_ENDS = re.compile(r"_|(?=[A-Z])")
 # Longer values are cut in a table; JSON shows all of them.
 _CELL_CHARACTERS_MAX = 80
 
@@ -30,44 +35,59 @@ class Output:
     def is_table(self) -> bool:
         return self.form is Form.TABLE
 
-    def rows(self, rows: Iterable[Row], columns: Sequence[str], *, empty: str = "") -> None:
+    def rows(
+        self, rows: "Iterable[Row | Struct]", columns: Sequence[str], *, empty: str = ""
+    ) -> None:
         """Print a table of some columns; JSON and YAML have every field. `empty` is printed if there are no rows."""
         if not self.is_table:
             for row in rows:
                 self.item(row)
             return
-        found = [[shortened(cell(row.get(name))) for name in columns] for row in rows]
+        found = [
+            [shortened(cell(row.get(name))) for name in columns] for row in map(fields_of, rows)
+        ]
         if found:
-            print_table([name.replace("_", " ") for name in columns], found)
+            print_table([_WORD_ENDS.sub(" ", name) for name in columns], found)
         elif empty:
             click.echo(empty, err=True)
 
-    def record(self, record: Row) -> None:
+    def record(self, record: "Row | Struct") -> None:
         """Print one record, as a line for each field."""
         if not self.is_table:
             self.item(record, is_alone=True)
             return
-        for name, value in record.items():
+        for name, value in fields_of(record).items():
             click.echo(f"{name.replace('_', ' ')}: {cell(value)}")
 
-    def outcome(self, sentence: str, record: Row) -> None:
+    def outcome(self, sentence: str, record: "Row | Struct") -> None:
         """Print what was done, as a sentence or as a record."""
         if self.is_table:
             click.echo(sentence)
         else:
             self.item(record, is_alone=True)
 
-    def item(self, record: Row, *, is_alone: bool = False) -> None:
+    def item(self, record: "Row | Struct", *, is_alone: bool = False) -> None:
         """Print one record of many at once. In YAML each is a list of one item, so that all together are a list."""
         if self.form is Form.JSON:
             import json
 
-            sys.stdout.write(json.dumps(record) + "\n")
+            sys.stdout.write(json.dumps(fields_of(record)) + "\n")
             return
         import yaml
 
-        shown = dict(record) if is_alone else [dict(record)]
+        found = dict(fields_of(record))
+        shown = found if is_alone else [found]
         sys.stdout.write(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
+
+
+def fields_of(record: "Row | Struct") -> Row:
+    """Returns a shape of `api.json` as the object that HTTP answers, and any other record as it is."""
+    if isinstance(record, Mapping):
+        return record
+    from msgspec import to_builtins
+
+    found: dict[str, Any] = to_builtins(record)
+    return found
 
 
 def cell(value: object) -> str:

@@ -17,8 +17,8 @@ class TopicLine:
 
     name: str
     partitions: int
-    messages: int
-    size_bytes: int
+    total_messages: int
+    total_size_bytes: int
     delayed: int
     written: int
     lanes: tuple[int, ...] = ()
@@ -27,12 +27,12 @@ class TopicLine:
 
 @dataclass(frozen=True, slots=True)
 class GroupLine:
-    """A group. `finished` counts finished messages; `oldest_s` is the age of the oldest that is not."""
+    """A group. `finished` counts finished messages; `lag_seconds` is the age of the oldest that is not."""
 
-    name: str
+    group: str
     topics: tuple[str, ...]
     lag: int
-    oldest_s: float
+    lag_seconds: float
     in_flight: int
     waiting: int
     dead: int
@@ -64,12 +64,12 @@ class Replication:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The figures of a server at one time."""
+    """The figures of a server at one time. What a route of HTTP shows, too, has its name there."""
 
     server: str
-    broker: str
-    uptime_s: float
-    size_bytes: int
+    node_id: str
+    uptime: float
+    total_size_bytes: int
     seen_s: float
     topics: list[TopicLine] = field(default_factory=list)
     groups: list[GroupLine] = field(default_factory=list)
@@ -90,7 +90,7 @@ def query_overview(client: "Client", before: Overview | None = None) -> Overview
     seen_s = time.monotonic()
     elapsed_s = 0.0 if before is None else seen_s - before.seen_s
     earlier_topics = {} if before is None else {one.name: one.written for one in before.topics}
-    earlier_groups = {} if before is None else {one.name: one.finished for one in before.groups}
+    earlier_groups = {} if before is None else {one.group: one.finished for one in before.groups}
     topics = [
         _topic_line(
             one,

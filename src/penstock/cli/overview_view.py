@@ -18,8 +18,8 @@ _LANE_STYLES = ("bold red", "yellow", "", "cyan", "dim")
 def render(found: "Overview", *, rows_max: int | None = None) -> RenderableType:
     """Returns the tables, each with at most `rows_max` lines."""
     head = Text.assemble(
-        (one_line(found.broker), "bold"),
-        f" at {found.server}, up {_span(found.uptime_s)}, {size(found.size_bytes)} on disk",
+        (one_line(found.node_id), "bold"),
+        f" at {found.server}, up {_span(found.uptime)}, {size(found.total_size_bytes)} on disk",
     )
     lines = [] if found.replication is None else [_replication(found.replication)]
     return Group(head, *lines, _topics(found.topics, rows_max), _groups(found.groups, rows_max))
@@ -52,8 +52,8 @@ def _topics(lines: "list[TopicLine]", rows_max: int | None) -> Table:
         table.add_row(
             one_line(one.name),
             str(one.partitions),
-            f"{one.messages:,}",
-            size(one.size_bytes),
+            f"{one.total_messages:,}",
+            size(one.total_size_bytes),
             _rate(one.written_per_s),
             f"{one.delayed:,}",
             _lanes(one.lanes),
@@ -83,11 +83,11 @@ def _groups(lines: "list[GroupLine]", rows_max: int | None) -> Table:
     )
     for one in lines[:rows_max]:
         table.add_row(
-            one_line(one.name),
+            one_line(one.group),
             one_line(", ".join(one.topics)),
             f"{one.members:,}",
             Text(f"{one.lag:,}", "bold" if one.lag else "dim"),
-            _span(one.oldest_s) if one.lag else "-",
+            _span(one.lag_seconds) if one.lag else "-",
             f"{one.in_flight:,}",
             f"{one.waiting:,}",
             Text(f"{one.dead:,}", "red" if one.dead else ""),

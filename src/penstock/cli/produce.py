@@ -15,6 +15,7 @@ from .output import Output, output_options
 from .remote import BrokerOptions, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
+    from ..api.json.publish import PublishedOut
     from ..client import Client, Outgoing, Published
     from ..client.synchronous.producer import Delivery
 
@@ -95,7 +96,7 @@ def produce(
     with connected(broker) as client:
         are_words = not files and "-" not in source.values
         is_placed = verbose or (are_words and sys.stdout.isatty())
-        sink = MessageSink(client, topic, acks, PlacePrinter(topic, output) if is_placed else None)
+        sink = MessageSink(client, topic, acks, PlacePrinter(output) if is_placed else None)
         # The bar ends before the sink does: what that prints must not run into it.
         with sink, Bar(topic, source.total_bytes, is_wanted=not is_placed) as bar:
             if is_json_lines:
@@ -157,7 +158,7 @@ class MessageSink:
             self._publish()
             delivery = self._producer.send(message.value, **plain_options(message))
             if self._places is not None:
-                self._places.add(delivery)
+                self._places.add(delivery, message)
             return
         if not self._waiting:
             self._producer.flush()
@@ -171,7 +172,7 @@ class MessageSink:
             chunk, self._waiting, self._waiting_bytes = self._waiting, [], 0
             stored = self._client.publish_many(self._topic, chunk, acks=self._acks)
             if self._places is not None:
-                self._places.show(stored)
+                self._places.show(zip(stored, chunk, strict=True))
             self._published += len(chunk)
 
     def __enter__(self) -> "MessageSink":
@@ -212,39 +213,56 @@ class MessageSink:
 class PlacePrinter:
     """Prints where messages are stored, in the order in which they were sent."""
 
-    def __init__(self, topic: str, output: Output) -> None:
-        self._topic, self._output = topic, output
+    def __init__(self, output: Output) -> None:
+        self._output = output
         # The producer's thread prints what it has stored.
         self._guard = Lock()
-        self._waiting: deque[Delivery] = deque()
+        self._waiting: deque[tuple[Delivery, Outgoing]] = deque()
 
-    def add(self, delivery: "Delivery") -> None:
+    def add(self, delivery: "Delivery", message: "Outgoing") -> None:
         with self._guard:
-            self._waiting.append(delivery)
+            self._waiting.append((delivery, message))
 
     def show_settled(self, _count: int = 0, _error: Exception | None = None) -> None:
         """Print the places of all messages that are stored and have none before them that is not."""
         with self._guard:
             settled = []
-            while self._waiting and self._waiting[0].batch.settled.is_set():
-                delivery = self._waiting.popleft()
+            while self._waiting and self._waiting[0][0].batch.settled.is_set():
+                delivery, message = self._waiting.popleft()
                 if delivery.batch.error is None:
-                    settled.append(delivery.result())
+                    settled.append((delivery.result(), message))
             self.show(settled)
 
-    def show(self, stored: Iterable["Published"]) -> None:
-        for one in stored:
+    def show(self, stored: "Iterable[tuple[Published, Outgoing]]") -> None:
+        for one, message in stored:
             if self._output.is_table:
                 later = f" at {one.deliver_at}" if one.delayed else ""
                 sys.stdout.write(f"{one.partition}/{one.offset}{later}\n")
             else:
-                self._output.item(place_fields(self._topic, one))
+                self._output.item(published_shape(one, message))
         sys.stdout.flush()
 
 
-def place_fields(topic: str, one: "Published") -> dict[str, object]:
-    found = {"topic": topic, "partition": one.partition, "offset": one.offset}
-    return {**found, "deliver_at": one.deliver_at} if one.delayed else found
+def published_shape(one: "Published", message: "Outgoing") -> "PublishedOut":
+    from msgspec import UNSET
+
+    from ..api.json.messages import PRIORITY_NAMES
+    from ..api.json.publish import PublishedOut
+    from ..api.units import priority_of
+
+    return PublishedOut(
+        partition=one.partition,
+        offset=one.offset,
+        priority=PRIORITY_NAMES[
+            priority_of("normal" if message.priority is None else message.priority)
+        ],
+        delayed=one.delayed,
+        deliver_at=one.deliver_at,
+        deliver_at_too=one.deliver_at,
+        duplicate=one.duplicate,
+        guarantee=one.guarantee,
+        copies=one.copies or UNSET,
+    )
 
 
 def is_plain(message: "Outgoing") -> bool:

@@ -199,12 +199,14 @@ def show(message: "Received", *, output: Output) -> None:
     if output.is_table:
         click.echo(f"{message.id}\t{one_line_of(message.value)}")
         return
+    from ..api.json.messages import PRIORITY_NAMES
+
     line = {
         "id": message.id,
         "key": text_of(message.key),
         "value": text_of(message.value),
         "headers": [[name, text_of(value)] for name, value in message.headers],
-        "priority": int(message.priority),
+        "priority": PRIORITY_NAMES[message.priority],
         "timestamp_ns": str(message.timestamp),
         "attempts": message.attempts,
     }

@@ -6,11 +6,12 @@ import click
 
 from .arguments import header_pairs, span
 from .confirm import confirm, yes_option
-from .output import Output, one_line_of, output_options, text_of
+from .output import Output, one_line_of, output_options
 from .produce import PRIORITIES
 from .remote import BrokerOptions, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
+    from ..api.json.schedules import ScheduleOut
     from ..api.schedules import ScheduleDescription
 
 EPILOG = """\b
@@ -40,42 +41,23 @@ def schedule() -> None:
     """Have messages come again and again."""
 
 
-def row_of(one: "ScheduleDescription", output: Output) -> dict[str, object]:
+def row_of(one: "ScheduleDescription", output: Output) -> "dict[str, object] | ScheduleOut":
+    """Returns a schedule for a table, otherwise as over HTTP."""
+    if not output.is_table:
+        from ..api.json.schedules import schedule_out
+
+        return schedule_out(one)
     recurrence, timing = one.recurrence, one.recurrence.timing
-    message = recurrence.message
-    if output.is_table:
-        when = (
-            f"{timing.cron} {timing.timezone}"
-            if timing.cron
-            else f"every {_span_text(timing.every_ms)}"
-        )
-        return {
-            "key": one.key,
-            "when": when,
-            "next_due": one.problem or one.next_due,
-            "last_due": one.last_due,
-            "missed": recurrence.missed.value,
-            "paused": recurrence.is_paused,
-            "value": one_line_of(message.value),
-        }
     return {
-        "topic": one.topic,
-        "partition": one.partition,
         "key": one.key,
-        "version": one.version,
-        "cron": timing.cron or None,
-        "every_ms": timing.every_ms or None,
-        "timezone": timing.timezone if timing.cron else None,
+        "when": f"{timing.cron} {timing.timezone}"
+        if timing.cron
+        else f"every {_span_text(timing.every_ms)}",
+        "next_due": one.problem or one.next_due,
+        "last_due": one.last_due,
         "missed": recurrence.missed.value,
         "paused": recurrence.is_paused,
-        "last_due": one.last_due,
-        "next_due": one.next_due,
-        "problem": one.problem or None,
-        "message_key": text_of(message.key),
-        "value": text_of(message.value),
-        "headers": {name: text_of(value) for name, value in message.headers},
-        "priority": message.priority,
-        "ttl_ms": recurrence.ttl_ms,
+        "value": one_line_of(recurrence.message.value),
     }
 
 
@@ -192,10 +174,12 @@ def resume(topic: str, key: str, *, broker: BrokerOptions, output: Output) -> No
 @output_options
 def run(topic: str, key: str, *, broker: BrokerOptions, output: Output) -> None:
     """Publish the message of a schedule now. Its times stay as they are."""
+    from ..api.json.schedules import ScheduleRunOut
+
     with connected(broker) as client:
         stored = client.run_schedule(topic, key)
-    place = {"topic": topic, "key": key, "partition": stored.partition, "offset": stored.offset}
-    output.outcome(f"stored at {stored.partition}/{stored.offset}", place)
+    place = ScheduleRunOut(topic, key, stored.partition, stored.offset)
+    output.outcome(f"stored at {place.partition}/{place.offset}", place)
 
 
 @schedule.command(epilog="Example: penstock schedule delete jobs nightly --yes")

@@ -3,10 +3,12 @@
 import difflib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
+from ..api.json.schemas import CompatibleOut, LevelOut, schema_out, version_out
 from ..api.schemas import (
     LATEST,
     CheckCompatibility,
@@ -24,7 +26,7 @@ from ..api.schemas import (
 )
 from ..errors import NotFound
 from .exits import Exit
-from .output import Output, output_options
+from .output import Output, Row, fields_of, output_options
 from .remote import BrokerOptions, connected, remote_options
 
 if TYPE_CHECKING:
@@ -107,9 +109,8 @@ def register(
             made = client.execute(FindSchema(subject, sent))
         except NotFound:
             made = client.execute(RegisterSchema(subject, sent))
-    schema_id = made.schema.schema_id
-    record = {"subject": subject, "version": made.version, "id": schema_id}
-    output.outcome(f"{subject}: version {made.version}, id {schema_id}", record)
+    said = f"{subject}: version {made.version}, id {made.schema.schema_id}"
+    output.outcome(said, version_out(made))
 
 
 @schema.command("list", epilog="Example: penstock schema list orders-value --json")
@@ -119,33 +120,23 @@ def register(
 def list_schemas(subject: str | None, *, broker: BrokerOptions, output: Output) -> None:
     """Show all subjects with their latest versions, or all versions of SUBJECT."""
     with connected(broker) as client:
+        found: list[Row | Struct]
         if subject is None:
-            found = [
-                {
-                    **row_of(client.execute(DescribeVersion(one))),
-                    "compatibility": client.execute(
-                        DescribeCompatibility(one, or_global=True)
-                    ).value,
-                }
-                for one in client.execute(ListSubjects())
-            ]
-            columns = ["subject", "version", "id", "type", "compatibility"]
+            found = [latest_of(client, one) for one in client.execute(ListSubjects())]
+            last = "compatibilityLevel"
         else:
             numbers = client.execute(ListVersions(subject))
-            found = [row_of(client.execute(DescribeVersion(subject, one))) for one in numbers]
-            columns = ["subject", "version", "id", "type", "guid"]
+            found = [version_out(client.execute(DescribeVersion(subject, one))) for one in numbers]
+            last = "guid"
+    columns = ["subject", "version", "id", "schemaType", last]
     output.rows(found, columns, empty="no schemas yet; penstock schema register adds one")
 
 
-def row_of(found: VersionDescription) -> dict[str, Any]:
-    one = found.schema
-    return {
-        "subject": found.subject,
-        "version": found.version,
-        "id": one.schema_id,
-        "type": one.language,
-        "guid": one.guid,
-    }
+def latest_of(client: "Client", subject: str) -> Row:
+    """Returns the latest version of a subject, with the compatibility that the next one has to keep."""
+    version = client.execute(DescribeVersion(subject))
+    level = client.execute(DescribeCompatibility(subject, or_global=True))
+    return {**fields_of(version_out(version)), **fields_of(LevelOut(level.value))}
 
 
 @schema.command(epilog="Example: penstock schema show orders-value --version 1")
@@ -166,17 +157,13 @@ def show(
     if (subject is None) == (schema_id is None):
         raise click.UsageError("name a subject, or a schema with --id")
     with connected(broker) as client:
-        where: dict[str, Any] = {}
         if subject is None:
             found = client.execute(DescribeSchema(schema_id=schema_id or 0))
+            shape = schema_out(found)
         else:
             of_subject = client.execute(DescribeVersion(subject, version_in(number)))
-            found = of_subject.schema
-            where = {"subject": subject, "version": of_subject.version}
-    if output.is_table:
-        click.echo(readable(found))
-    else:
-        output.record(record_of(found) | where)
+            found, shape = of_subject.schema, version_out(of_subject)
+    output.outcome(readable(found), shape)
 
 
 def version_in(written: str) -> int:
@@ -186,17 +173,6 @@ def version_in(written: str) -> int:
     if not written.removeprefix("-").isdecimal():
         raise click.UsageError(f"{written!r} is no version: give a number, or latest")
     return int(written)
-
-
-def record_of(found: SchemaDescription) -> dict[str, Any]:
-    """A schema under the names of Confluent's registry, as over HTTP."""
-    return {
-        "schema": found.text,
-        "schemaType": found.language,
-        "guid": found.guid,
-        "references": [one._asdict() for one in found.references],
-        "id": found.schema_id,
-    }
 
 
 def readable(found: SchemaDescription) -> str:
@@ -226,9 +202,8 @@ def check(
     sent = schema_in(file, language, references)
     with connected(broker) as client:
         faults = client.execute(CheckCompatibility(subject, sent))
-    record = {"subject": subject, "compatible": not faults, "messages": faults}
     said = "not compatible" if faults else "compatible"
-    output.outcome("\n".join([f"{subject}: {said}", *faults]), record)
+    output.outcome("\n".join([f"{subject}: {said}", *faults]), CompatibleOut(not faults, faults))
     if faults:
         raise click.exceptions.Exit(Exit.FOUND_PROBLEMS)
 

@@ -2,18 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ..errors import AlreadyExists
 from .confirm import confirm, yes_option
 from .exits import Exit
 from .lazy_group import PlainGroup
 from .output import Output, output_options
 from .remote import BrokerOptions, complete_topic, connected, remote_options
-
-if TYPE_CHECKING:
-    from ..client.topics import Topic
 
 EPILOG = """\b
 Examples:
@@ -57,10 +55,17 @@ def create(
     config = pairs_of(settings, "--set")
     if config.keys() & {"partitions", "exist_ok"}:
         raise click.UsageError("--set is for settings; see --partitions and --if-missing")
+    from ..api.json.topics import CreatedOut
+
     with connected(broker) as client:
-        made = client.create_topic(name, partitions=partitions, exist_ok=if_missing, **config)
-    record = {"name": made.name, "partitions": made.partitions}
-    output.outcome(f"{made.name}: {made.partitions} partitions", record)
+        is_new = True
+        try:
+            count = client.create_topic(name, partitions=partitions, **config).partitions
+        except AlreadyExists:
+            if not if_missing:
+                raise
+            count, is_new = client.topic(name).partitions, False
+    output.outcome(f"{name}: {count} partitions", CreatedOut(name, count, is_new))
 
 
 def pairs_of(written: tuple[str, ...], what: str) -> dict[str, Any]:
@@ -82,18 +87,14 @@ def pairs_of(written: tuple[str, ...], what: str) -> dict[str, Any]:
 @output_options
 def list_topics(*, broker: BrokerOptions, output: Output) -> None:
     """Show all topics."""
+    from ..api.json.topics import topic_out
+    from ..api.topics import DescribeTopics
+
     with connected(broker) as client:
-        rows = [record_of(one) for one in client.describe_topics()]
+        found = client.execute(DescribeTopics(client.topics()))
     columns = ["name", "partitions", "total_messages", "total_size_bytes"]
     empty = "no topics yet; penstock topic create NAME makes one"
-    output.rows(rows, columns, empty=empty)
-
-
-def record_of(one: "Topic") -> dict[str, Any]:
-    from msgspec import to_builtins
-
-    found: dict[str, Any] = to_builtins(one)
-    return found
+    output.rows(map(topic_out, found), columns, empty=empty)
 
 
 @topic.command(epilog="Example: penstock topic show orders")
@@ -102,10 +103,13 @@ def record_of(one: "Topic") -> dict[str, Any]:
 @output_options
 def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show offsets and settings of a topic."""
+    from ..api.json.topics import topic_out
+    from ..api.topics import DescribeTopic
+
     with connected(broker) as client:
-        found = client.topic(name)
+        found = topic_out(client.execute(DescribeTopic(name)))
     if not output.is_table:
-        output.record(record_of(found))
+        output.record(found)
         return
     output.rows(
         [
@@ -127,11 +131,14 @@ def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
 @output_options
 def change(name: str, settings: tuple[str, ...], *, broker: BrokerOptions, output: Output) -> None:
     """Change settings of a topic; those that are not named stay."""
+    from ..api.json.topics import topic_out
+    from ..api.topics import ConfigureTopic
+
     wanted = pairs_of(settings, "KEY=VALUE")
     with connected(broker) as client:
-        found = client.configure_topic(name, **wanted)
+        found = topic_out(client.execute(ConfigureTopic(name, wanted)))
     changed = {key: found.config.get(key) for key in wanted}
-    output.record({"name": name, **changed})
+    output.record({"name": name, **changed} if output.is_table else found)
 
 
 @topic.command(epilog="Example: penstock topic grow orders 12")
@@ -141,10 +148,12 @@ def change(name: str, settings: tuple[str, ...], *, broker: BrokerOptions, outpu
 @output_options
 def grow(name: str, total: int, *, broker: BrokerOptions, output: Output) -> None:
     """Add partitions, up to TOTAL. Keys may then go elsewhere than before."""
+    from ..api.json.topics import grown_out
+
     with connected(broker) as client:
-        done = client.add_partitions(name, total)
-    record = {"name": name, "before": done.old_partition_count, "now": done.new_partition_count}
-    output.outcome(f"{name}: {record['before']} partitions before, {record['now']} now", record)
+        before = client.add_partitions(name, total).old_partition_count
+    said = f"{name}: {before} partitions before, {total} now"
+    output.outcome(said, grown_out(name, before, total))
 
 
 @topic.command(epilog="Example: penstock topic compact orders")
@@ -153,15 +162,12 @@ def grow(name: str, total: int, *, broker: BrokerOptions, output: Output) -> Non
 @output_options
 def compact(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Remove what retention lets go, now."""
+    from ..api.json.topics import CompactOut
+
     with connected(broker) as client:
         done = client.compact_topic(name)
-    record = {
-        "name": name,
-        "segments_removed": done.segments_removed,
-        "bytes_freed": done.bytes_freed,
-    }
     freed = f"removed {done.segments_removed} files, freed {done.bytes_freed:,} bytes"
-    output.outcome(f"{name}: {freed}", record)
+    output.outcome(f"{name}: {freed}", CompactOut(name, done.segments_removed, done.bytes_freed))
 
 
 @topic.command(epilog="Example: penstock topic delete orders")

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .arguments import header_pairs, partition_offset, time_argument
-from .output import Output, one_line, one_line_of, output_options
+from .output import Output, Row, fields_of, one_line, one_line_of, output_options
 from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from ..api.journeys import Journey, JourneyRow, LaneLatency, Span
 
 EPILOG = """\b
@@ -21,7 +23,7 @@ Examples:
   penstock trace latency                     how long messages take, by topic, group and lane
 """
 
-_ROW_COLUMNS = ["trace_id", "topic", "place", "start", "duration_ms", "status", "events"]
+_ROW_COLUMNS = ["trace_id", "topic", "place", "start", "duration_ms", "status", "span_count"]
 _LATENCY_COLUMNS = [
     "topic",
     "group",
@@ -88,11 +90,9 @@ def show(trace_id: str, *, topic: str | None, broker: BrokerOptions, output: Out
 
 def show_journey(journey: "Journey", output: Output) -> None:
     if not output.is_table:
-        import msgspec
-
         from ..api.json.journeys import trace_out
 
-        output.item(msgspec.to_builtins(trace_out(journey)), is_alone=True)
+        output.record(trace_out(journey))
         return
     for line in drawn(journey):
         click.echo(line)
@@ -160,21 +160,14 @@ def _details(span: "Span", home: tuple[str, int]) -> str:
     return one_line("  ".join(parts))
 
 
-def _row(row: "JourneyRow") -> dict[str, Any]:
-    from ..api.units import time_text
+def show_rows(found: "list[JourneyRow]", output: Output, *, empty: str) -> None:
+    from ..api.json.journeys import row_out
 
-    return {
-        "trace_id": row.trace_id,
-        "topic": row.topic,
-        "partition": row.partition,
-        "offset": row.offset,
-        "place": f"{row.partition}/{row.offset}",
-        "start": time_text(row.start_ns),
-        "end": time_text(row.end_ns),
-        "duration_ms": (row.end_ns - row.start_ns) / 1e6,
-        "status": row.status.value,
-        "events": row.span_count,
-    }
+    rows: list[Row | Struct] = [row_out(one) for one in found]
+    if output.is_table:
+        places = [f"{one.partition}/{one.offset}" for one in found]
+        rows = [{**fields_of(row), "place": place} for row, place in zip(rows, places, strict=True)]
+    output.rows(rows, _ROW_COLUMNS, empty=empty)
 
 
 @trace.command("list", epilog="Example: penstock trace list --topic orders --limit 5")
@@ -186,7 +179,7 @@ def list_traces(*, topic: str | None, limit: int, broker: BrokerOptions, output:
     """Show the messages that were published last, and what came of them."""
     with connected(broker) as client:
         found = client.journeys(topic, limit=limit)
-    output.rows(map(_row, found), _ROW_COLUMNS, empty="no messages")
+    show_rows(found, output, empty="no messages")
 
 
 @trace.command(epilog="Example: penstock trace search orders --key cart-7")
@@ -213,7 +206,7 @@ def search(topic: str | None, *, broker: BrokerOptions, output: Output, **asked:
             if page.cursor is None:
                 break
             command = replace(command, cursor=page.cursor)
-    output.rows(map(_row, found[:limit]), _ROW_COLUMNS, empty="no such message")
+    show_rows(found[:limit], output, empty="no such message")
 
 
 def _search_of(topic: str | None, asked: dict[str, Any]) -> Any:
@@ -247,7 +240,8 @@ def latency(*, topic: str | None, broker: BrokerOptions, output: Output) -> None
     """Show how long messages took from publish to first delivery and to ack, since the broker started."""
     with connected(broker) as client:
         stats = client.journey_stats()
-    rows = [_latency_row(one) for one in stats.latency if topic in (None, one.topic)]
+    found = [one for one in stats.latency if topic in (None, one.topic)]
+    rows = map(_latency_row, found) if output.is_table else found
     output.rows(rows, _LATENCY_COLUMNS, empty="nothing was delivered since the broker started")
 
 

@@ -56,11 +56,13 @@ def list_transactions(
     *, state: str | None, limit: int, broker: BrokerOptions, output: Output
 ) -> None:
     """Show the open or last transaction of every producer."""
+    from ..api.json.transactions import transaction_out
     from ..api.transactions import ListTransactions
 
     with connected(broker) as client:
         found = client.execute(ListTransactions(state, limit=limit))
-    output.rows([*map(row_of, found)], _COLUMNS, empty="there are no transactions")
+    rows = map(row_of, found) if output.is_table else map(transaction_out, found)
+    output.rows(rows, _COLUMNS, empty="there are no transactions")
 
 
 @transactions.command(epilog="Example: penstock transactions describe 614-3 --json")
@@ -69,10 +71,14 @@ def list_transactions(
 @output_options
 def describe(transaction: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show what a transaction has staged, or where its messages are."""
+    from ..api.json.transactions import transaction_out
     from ..api.transactions import DescribeTransaction
 
     with connected(broker) as client:
         found = client.execute(DescribeTransaction(transaction))
+    if not output.is_table:
+        output.record(transaction_out(found))
+        return
     staged = [f"{one.topic}/{one.partition}: {one.messages}" for one in found.participants]
     offsets = [
         f"{one.topic}/{one.partition}/{one.offset}: {one.message_count}" for one in found.places
@@ -86,9 +92,9 @@ def describe(transaction: str, *, broker: BrokerOptions, output: Output) -> None
 @output_options
 def abort(transaction: str, *, broker: BrokerOptions, output: Output) -> None:
     """Abort an open transaction. Exit code 3 if it is decided already."""
+    from ..api.json.transactions import end_out
     from ..api.transactions import ForceAbort
 
     with connected(broker) as client:
         end = client.execute(ForceAbort(transaction))
-    facts = {"transaction": end.transaction_id, "state": end.state}
-    output.outcome(f"{end.transaction_id} is aborted", facts)
+    output.outcome(f"{end.transaction_id} is aborted", end_out(end))

@@ -1,6 +1,6 @@
 """Dead letters as the client shows them, and which of them are meant."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -8,7 +8,6 @@ from ..api.arguments import choice, flag, whole_number
 from ..api.contents import Content, HeadersIn
 from ..api.dead_letters import (
     REDRIVE_LIMIT,
-    DeadLetterCount,
     DiscardDeadLetters,
     GroupBy,
     RedriveDeadLetters,
@@ -118,8 +117,3 @@ def discard_command(
 def group_by(by: str) -> GroupBy:
     names = {one.value: one for one in GroupBy}
     return choice("by", by, names)
-
-
-def count_of(by: str, one: DeadLetterCount) -> dict[str, Any]:
-    first, last = time_text(one.first_ns), time_text(one.last_ns)
-    return {by: one.value, "count": one.count, "first": first, "last": last}

@@ -7,7 +7,7 @@ import msgspec
 from ..api.arguments import partition_number, text, utf8
 from ..api.delays import DelayedId, DelayedMessage, DelayState
 from ..api.delays import DelayStats as PartitionDelays
-from ..api.json.delays import stats_of_topic
+from ..api.json.delays import delay_stats_out
 from ..api.units import Duration, Moment, duration_ns, moment_ns, time_text
 from ..errors import Refused
 
@@ -83,18 +83,5 @@ def delayed_of(found: DelayedMessage, now_ns: int) -> Delayed:
     )
 
 
-_COUNTED = ("pending", "delivered", "cancelled", "expired", "lost")
-
-
 def stats_of(found: dict[str, list[PartitionDelays]]) -> DelayStats:
-    by_topic = {
-        topic: stats_of_topic(partitions)
-        for topic, partitions in found.items()
-        if any(one.size_bytes for one in partitions)
-    }
-    wheels = [one["wheel"] for one in by_topic.values()]
-    return DelayStats(
-        **{name: sum(one[name] for one in by_topic.values()) for name in _COUNTED},
-        wheel=[sum(level) for level in zip(*wheels, strict=True)],
-        by_topic=by_topic,
-    )
+    return DelayStats(**msgspec.structs.asdict(delay_stats_out(found)))

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ..api.arguments import partition_number, several
-from ..api.groups import GroupFacts, GroupLag, Move, PartitionOffset, ResetGroup
+from ..api.groups import GroupFacts, GroupLag, PartitionOffset, ResetGroup
 from ..api.json.groups import group_out
 from ..api.units import Moment
 from ..errors import Refused
@@ -99,11 +99,6 @@ def reset_of(
         partitions=numbers,
         is_forced=is_forced,
     )
-
-
-def moves_of(found: dict[str, list[Move]]) -> list[dict[str, Any]]:
-    """Where a reset moved a group, or would move it, a row for each partition."""
-    return [{"topic": topic, **one._asdict()} for topic, some in found.items() for one in some]
 
 
 def committed_offsets(floors: Mapping[str, Mapping[int, int]]) -> tuple[PartitionOffset, ...]:

@@ -10,6 +10,7 @@ from ..dead_letters import (
     ALL,
     REDRIVE_LIMIT,
     DeadLetter,
+    DeadLetterCount,
     DiscardDeadLetters,
     Edit,
     GroupBy,
@@ -175,7 +176,12 @@ def cursor_of(written: str) -> tuple[int, int]:
     return int(partition), int(offset)
 
 
-def dead_letter_out(letter: DeadLetter, *, is_base64: bool) -> DeadLetterOut:
+def count_out(by: GroupBy, one: DeadLetterCount) -> dict[str, Any]:
+    first, last = time_text(one.first_ns), time_text(one.last_ns)
+    return {by.value: one.value, "count": one.count, "first": first, "last": last}
+
+
+def dead_letter_out(letter: DeadLetter, *, is_base64: bool = False) -> DeadLetterOut:
     died, message = letter.provenance, letter.message
     return DeadLetterOut(
         partition=letter.partition,

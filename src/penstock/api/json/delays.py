@@ -1,17 +1,25 @@
 """Delayed messages as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ...errors import BadRequest
-from ..delays import FIRST_PLACE, DelayedMessage, DelayPlace, DelayState, DelayStats
+from ..delays import (
+    FIRST_PLACE,
+    DelayedMessage,
+    DelayPlace,
+    DelayState,
+    DelayStats,
+    NextOccurrence,
+)
 from ..units import time_text
 from .messages import PRIORITY_NAMES, ContentOut, Int64, Strict, content_of
 from .times import Span, span_ms, time_ns
 
 MS = 1_000_000
+_COUNTED = ("pending", "delivered", "cancelled", "expired", "lost")
 
 
 class DelayedQuery(Strict):
@@ -99,6 +107,10 @@ def due_ns(delay: Span | None, deliver_at: str | None, now_ns: int) -> int | Non
     return None if delay is None else now_ns + span_ms("delay", delay) * MS
 
 
+def next_out(one: NextOccurrence) -> NextOccurrenceOut:
+    return NextOccurrenceOut(one.key, one.partition, time_text(one.due_ns))
+
+
 def cursor_of(written: str) -> DelayPlace:
     if not written:
         return FIRST_PLACE
@@ -110,7 +122,7 @@ def cursor_of(written: str) -> DelayPlace:
     return DelayPlace(*map(int, parts))
 
 
-def stats_of_topic(partitions: Sequence[DelayStats]) -> dict[str, Any]:
+def _stats_of_topic(partitions: Sequence[DelayStats]) -> dict[str, Any]:
     dues = [one.next_due_ns for one in partitions if one.next_due_ns is not None]
     return {
         "pending": sum(one.pending for one in partitions),
@@ -123,6 +135,23 @@ def stats_of_topic(partitions: Sequence[DelayStats]) -> dict[str, Any]:
         "wheel": [sum(level) for level in zip(*(one.wheel for one in partitions), strict=True)],
         "size_bytes": sum(one.size_bytes for one in partitions),
     }
+
+
+def delay_stats_out(
+    found: Mapping[str, Sequence[DelayStats]], empty_wheel: Sequence[int] = ()
+) -> DelayStatsOut:
+    """Of topics that ever had a delayed message; `empty_wheel` is the wheel of none of them."""
+    by_topic = {
+        topic: _stats_of_topic(partitions)
+        for topic, partitions in found.items()
+        if any(one.size_bytes for one in partitions)
+    }
+    wheels = [one["wheel"] for one in by_topic.values()] or [empty_wheel]
+    return DelayStatsOut(
+        **{name: sum(one[name] for one in by_topic.values()) for name in _COUNTED},
+        wheel=[sum(level) for level in zip(*wheels, strict=True)],
+        by_topic=by_topic,
+    )
 
 
 def delayed_out(one: DelayedMessage, now_ns: int, *, is_base64: bool = False) -> DelayedOut:

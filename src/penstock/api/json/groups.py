@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from ...errors import BadRequest
-from ..groups import FaultyPartition, GroupFacts, GroupLag, InFlight
+from ..groups import FaultyPartition, GroupFacts, GroupLag, InFlight, Move
 from ..units import time_text
 from .members import written
 from .messages import Int64, Strict
@@ -116,6 +116,16 @@ class InFlightOut(msgspec.Struct):
     group: str
     in_flight: list[dict[str, Any]]
     cursor: str | None
+
+
+def lag_out(group: str, found: GroupLag) -> LagOut:
+    total = sum(one.lag for one in found.partitions)
+    return LagOut(group, total, [one._asdict() for one in found.partitions], found.faulty)
+
+
+def moves_out(found: dict[str, list[Move]]) -> list[dict[str, Any]]:
+    """Where a reset moved a group, or would move it, a row for each partition."""
+    return [{"topic": topic, **one._asdict()} for topic, some in found.items() for one in some]
 
 
 def offsets_by_topic(found: GroupLag) -> dict[str, dict[str, int]]:

@@ -40,7 +40,8 @@ class KeyOut(msgspec.Struct, kw_only=True, omit_defaults=True):
     created_at: str
     expires_at: str | None
     secrets: int
-    last_used: str | None
+    # A client of the binary port, such as the command line, is not told it.
+    last_used: str | msgspec.UnsetType | None
     key: str | None = None
 
 
@@ -58,7 +59,11 @@ def lifetime_ms(name: str, written: Span) -> int:
     return span
 
 
-def key_out(key: KeyDescription, last_used_ns: int | None, text: str | None) -> KeyOut:
+def key_out(
+    key: KeyDescription,
+    text: str | None = None,
+    last_used_ns: int | msgspec.UnsetType | None = msgspec.UNSET,
+) -> KeyOut:
     return KeyOut(
         key_id=key.key_id,
         name=key.name,
@@ -67,6 +72,8 @@ def key_out(key: KeyDescription, last_used_ns: int | None, text: str | None) -> 
         created_at=time_text(key.created_at_ns),
         expires_at=time_text(key.expires_at_ns) if key.expires_at_ns else None,
         secrets=key.secrets,
-        last_used=time_text_or_none(last_used_ns),
+        last_used=last_used_ns
+        if isinstance(last_used_ns, msgspec.UnsetType)
+        else time_text_or_none(last_used_ns),
         key=text,
     )

@@ -2,7 +2,7 @@
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -87,6 +87,7 @@ class MessageOut(msgspec.Struct, kw_only=True, gc=False):
     `dead_letter` is there if it is one.
     """
 
+    partition: int
     offset: int
     timestamp: str
     timestamp_ns: str
@@ -96,7 +97,8 @@ class MessageOut(msgspec.Struct, kw_only=True, gc=False):
     priority: str
     expires_at: str | None
     idempotency_key: ContentOut
-    delay_id: int | None
+    # A client of the binary port, such as the command line, is not told it.
+    delay_id: int | msgspec.UnsetType | None
     dead_letter: ProvenanceOut | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -119,7 +121,8 @@ class ReceivedOut(msgspec.Struct, kw_only=True, gc=False):
     attempts: int
     delivery_count: int
     last_error: str | None
-    delay_id: int | None
+    # A client of the binary port, such as the command line, is not told it.
+    delay_id: int | msgspec.UnsetType | None
     receipt_handle: str
     dead_letter: ProvenanceOut | msgspec.UnsetType = msgspec.UNSET
 
@@ -207,8 +210,15 @@ def provenance_out(died: Provenance | None) -> ProvenanceOut | msgspec.UnsetType
     )
 
 
-def message_out(message: Message, delay_id: int | None, *, is_base64: bool) -> MessageOut:
+def message_out(
+    partition: int,
+    message: Message,
+    delay_id: int | msgspec.UnsetType | None = msgspec.UNSET,
+    *,
+    is_base64: bool = False,
+) -> MessageOut:
     return MessageOut(
+        partition=partition,
         offset=message.offset,
         timestamp=time_text(message.timestamp),
         timestamp_ns=str(message.timestamp),
@@ -223,29 +233,45 @@ def message_out(message: Message, delay_id: int | None, *, is_base64: bool) -> M
     )
 
 
-def received_out(messages: LeasedMessages, *, is_base64: bool) -> list[ReceivedOut]:
+def polled_out(messages: LeasedMessages, *, is_base64: bool) -> list[ReceivedOut]:
     return [
-        ReceivedOut(
-            topic=one.place.topic,
-            partition=one.place.partition,
-            offset=one.offset,
-            key=content_of(one.key, is_base64=is_base64),
-            value=content_of(one.value, is_base64=is_base64),
-            headers=headers_out(one.headers, is_base64=is_base64),
-            priority=PRIORITY_NAMES[one.priority],
-            timestamp=time_text(one.timestamp),
-            timestamp_ns=str(one.timestamp),
-            expires_at=time_text_or_none(one.expires_at),
-            attempts=one.attempts,
-            delivery_count=one.attempts,
-            last_error=part.last_errors.get(one.offset),
-            delay_id=part.delay_ids.get(one.offset),
-            receipt_handle=one.receipt,
-            dead_letter=provenance_out(one.provenance),
+        received_out(
+            one,
+            part.last_errors.get(one.offset),
+            part.delay_ids.get(one.offset),
+            is_base64=is_base64,
         )
         for part in messages.parts
         for one in part.messages()
     ]
+
+
+def received_out(
+    one: Any,
+    last_error: str | None,
+    delay_id: int | msgspec.UnsetType | None = msgspec.UNSET,
+    *,
+    is_base64: bool = False,
+) -> ReceivedOut:
+    """A `Received` of the broker or of the client: what is asked of it here has the same name in both."""
+    return ReceivedOut(
+        topic=one.topic,
+        partition=one.partition,
+        offset=one.offset,
+        key=content_of(one.key, is_base64=is_base64),
+        value=content_of(one.value, is_base64=is_base64),
+        headers=headers_out(one.headers, is_base64=is_base64),
+        priority=PRIORITY_NAMES[one.priority],
+        timestamp=time_text(one.timestamp),
+        timestamp_ns=str(one.timestamp),
+        expires_at=time_text_or_none(one.expires_at),
+        attempts=one.attempts,
+        delivery_count=one.attempts,
+        last_error=last_error,
+        delay_id=delay_id,
+        receipt_handle=one.receipt,
+        dead_letter=provenance_out(one.dead_letter),
+    )
 
 
 def is_base64_wanted(encoding: str | None) -> bool:

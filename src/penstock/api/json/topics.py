@@ -108,6 +108,10 @@ def retention_of(hours: float | None) -> dict[str, Any]:
     return {} if hours is None else {"retention_hours": hours}
 
 
+def grown_out(topic: str, before: int, now: int) -> GrownOut:
+    return GrownOut(True, topic, before, now, now - before)
+
+
 def topic_out(topic: TopicDescription) -> TopicOut:
     found = topic.partitions
     return TopicOut(

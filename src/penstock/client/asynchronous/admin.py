@@ -40,7 +40,8 @@ from ...api.journeys import (
     ListJourneys,
     SearchJourneys,
 )
-from ...api.json.groups import held_out
+from ...api.json.dead_letters import count_out
+from ...api.json.groups import held_out, moves_out
 from ...api.letters import ALL_LETTERS, Discarded, Letters, Redriven, redriven_of, selection_of
 from ...api.topics import (
     AddPartitions,
@@ -58,7 +59,6 @@ from ..commands import name_of
 from ..dead_letters import (
     DeadLetter,
     Redrive,
-    count_of,
     discard_command,
     group_by,
     letter_of,
@@ -74,7 +74,6 @@ from ..groups import (
     floors_of,
     group_of,
     lag_of,
-    moves_of,
     reset_of,
 )
 from ..membership import plan_of
@@ -211,7 +210,7 @@ class AsyncAdmin:
         On all of its topics, on one, or on some `partitions` of one. GroupBusy while messages are held, unless forced.
         """
         reset = reset_of(group, to, topic, partitions, is_forced=bool(force))
-        return moves_of(await self.execute(plan_of(reset) if dry_run else reset))
+        return moves_out(await self.execute(plan_of(reset) if dry_run else reset))
 
     async def in_flight(self, group: str) -> list[dict[str, Any]]:
         """The messages that members of a group hold: place, consumer, attempts, deadline."""
@@ -247,8 +246,9 @@ class AsyncAdmin:
         self, topic: str, by: str = "reason", *, selection: Letters = ALL_LETTERS
     ) -> list[dict[str, Any]]:
         """How many there are by reason, error or consumer."""
-        command = CountDeadLetters(name_of("topic", topic), group_by(by), selection_of(selection))
-        return [count_of(by, one) for one in await self.execute(command)]
+        grouped = group_by(by)
+        command = CountDeadLetters(name_of("topic", topic), grouped, selection_of(selection))
+        return [count_out(grouped, one) for one in await self.execute(command)]
 
     async def discard(
         self,

@@ -41,7 +41,8 @@ from ...api.journeys import (
     ListJourneys,
     SearchJourneys,
 )
-from ...api.json.groups import held_out
+from ...api.json.dead_letters import count_out
+from ...api.json.groups import held_out, moves_out
 from ...api.letters import ALL_LETTERS, Discarded, Letters, Redriven, redriven_of, selection_of
 from ...api.topics import (
     AddPartitions,
@@ -59,7 +60,6 @@ from ..commands import name_of
 from ..dead_letters import (
     DeadLetter,
     Redrive,
-    count_of,
     discard_command,
     group_by,
     letter_of,
@@ -75,7 +75,6 @@ from ..groups import (
     floors_of,
     group_of,
     lag_of,
-    moves_of,
     reset_of,
 )
 from ..membership import plan_of
@@ -212,7 +211,7 @@ class Admin:
         On all of its topics, on one, or on some `partitions` of one. GroupBusy while messages are held, unless forced.
         """
         reset = reset_of(group, to, topic, partitions, is_forced=bool(force))
-        return moves_of(self.execute(plan_of(reset) if dry_run else reset))
+        return moves_out(self.execute(plan_of(reset) if dry_run else reset))
 
     def in_flight(self, group: str) -> list[dict[str, Any]]:
         """The messages that members of a group hold: place, consumer, attempts, deadline."""
@@ -248,8 +247,9 @@ class Admin:
         self, topic: str, by: str = "reason", *, selection: Letters = ALL_LETTERS
     ) -> list[dict[str, Any]]:
         """How many there are by reason, error or consumer."""
-        command = CountDeadLetters(name_of("topic", topic), group_by(by), selection_of(selection))
-        return [count_of(by, one) for one in self.execute(command)]
+        grouped = group_by(by)
+        command = CountDeadLetters(name_of("topic", topic), grouped, selection_of(selection))
+        return [count_out(grouped, one) for one in self.execute(command)]
 
     def discard(
         self,

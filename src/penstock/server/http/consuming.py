@@ -8,7 +8,7 @@ import msgspec
 
 from ...api.answers import ReleaseMember
 from ...api.consume import CountHeld, Poll
-from ...api.json.messages import is_base64_wanted, received_out
+from ...api.json.messages import is_base64_wanted, polled_out
 from ...api.json.poll import ConsumeQuery, PollOut, PollQuery, checked_request_id, lane_of, lease_ms
 from ...api.json.start import start_in
 from ...api.json.times import Span, span_ms
@@ -75,7 +75,7 @@ async def poll(request: Request) -> Answer:
     messages = await within_bytes(request, messages)
     if request.accepts(BATCH):
         return leased_response(messages)
-    return json_response(PollOut(received_out(messages, is_base64=is_base64)))
+    return json_response(PollOut(polled_out(messages, is_base64=is_base64)))
 
 
 async def within_bytes(request: Request, messages: LeasedMessages) -> LeasedMessages:
@@ -131,7 +131,7 @@ async def _lines(
     app.streams[key] = app.streams.get(key, 0) + 1
     try:
         with request.ends_with_client():
-            yield [encode_json(one) for one in received_out(messages, is_base64=is_base64)]
+            yield [encode_json(one) for one in polled_out(messages, is_base64=is_base64)]
             while not app.is_draining:
                 held = await request.execute(CountHeld(*key))
                 if held >= limit:
@@ -139,7 +139,7 @@ async def _lines(
                     continue
                 rest = msgspec.structs.replace(command, limit=limit - held)
                 messages = await app.driver.poll([rest], request.principal, _KEEP_ALIVE_NS)
-                yield [encode_json(one) for one in received_out(messages, is_base64=is_base64)]
+                yield [encode_json(one) for one in polled_out(messages, is_base64=is_base64)]
     finally:
         _leave(request, key)
 

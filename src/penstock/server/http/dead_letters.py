@@ -18,6 +18,7 @@ from ...api.json.dead_letters import (
     DiscardOut,
     RedriveIn,
     RedriveOut,
+    count_out,
     cursor_of,
     dead_letter_out,
     discard_of,
@@ -27,8 +28,8 @@ from ...api.json.dead_letters import (
 )
 from ...api.json.messages import is_base64_wanted
 from ...api.json.paging import page_limit
+from ...api.letters import failed_rows
 from ...api.principals import Action
-from ...api.units import time_text
 from ...errors import NotFound
 from .requests import Request
 from .responses import Answer, json_response
@@ -46,16 +47,7 @@ async def browse(request: Request) -> Answer:
     if asked.group_by is not None:
         by = group_by_of(asked.group_by)
         counts = await request.execute(CountDeadLetters(topic, by, selection))
-        shown = [
-            {
-                by.value: one.value,
-                "count": one.count,
-                "first": time_text(one.first_ns),
-                "last": time_text(one.last_ns),
-            }
-            for one in counts
-        ]
-        return json_response(CountsOut(shown))
+        return json_response(CountsOut([count_out(by, one) for one in counts]))
     page = await request.execute(BrowseDeadLetters(topic, selection, limit, cursor))
     following = None if page.cursor is None else f"{page.cursor[0]}-{page.cursor[1]}"
     letters = [dead_letter_out(one, is_base64=is_base64) for one in page.letters]
@@ -125,10 +117,7 @@ async def _send_paced(
 
 def _add(out: RedriveOut, reply: RedriveReply) -> None:
     out.redriven += reply.redriven
-    out.failed += [
-        {"partition": partition, "offset": offset, "reason": reason}
-        for partition, offset, reason in reply.failed
-    ]
+    out.failed += failed_rows(reply)
 
 
 ROUTES = (

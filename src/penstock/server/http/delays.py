@@ -22,17 +22,16 @@ from ...api.json.delays import (
     DelayStatsOut,
     KeyQuery,
     MoveIn,
-    NextOccurrenceOut,
     cursor_of,
+    delay_stats_out,
     delayed_out,
     due_ns,
-    stats_of_topic,
+    next_out,
 )
 from ...api.json.messages import is_base64_wanted
 from ...api.json.paging import page_limit
 from ...api.principals import LOCAL, Action
 from ...api.publish import Published, PublishOutcome
-from ...api.units import time_text
 from ...delivery.timing_wheel import WHEEL_COUNTS
 from ...errors import BadRequest, Damaged, NotFound, NotPending, OffsetOutOfRange
 from .requests import Request
@@ -73,9 +72,7 @@ async def list_delayed(request: Request) -> Answer:
     shown = [delayed_out(one, now_ns, is_base64=is_base64) for one in page.messages]
     following = None if page.cursor is None else "-".join(map(str, page.cursor))
     unreadable = sum(one.damage is not None for one in shown)
-    schedules = [
-        NextOccurrenceOut(one.key, one.partition, time_text(one.due_ns)) for one in page.schedules
-    ]
+    schedules = [*map(next_out, page.schedules)]
     return json_response(DelayedListOut(shown, len(shown), unreadable, following, schedules))
 
 
@@ -130,18 +127,8 @@ async def _reschedule(request: Request, which: DelayedId | bytes) -> Answer:
 
 async def stats(request: Request) -> Answer:
     found = await request.execute(DescribeDelays())
-    by_topic = {
-        topic: stats_of_topic(partitions)
-        for topic, partitions in found.items()
-        if request.principal.reaches(topic) and any(one.size_bytes for one in partitions)
-    }
-    totals = {
-        name: sum(one[name] for one in by_topic.values())
-        for name in ("pending", "delivered", "cancelled", "expired", "lost")
-    }
-    wheels = (one["wheel"] for one in by_topic.values())
-    wheel = [sum(level) for level in zip(_EMPTY_WHEEL, *wheels, strict=True)]
-    return json_response(DelayStatsOut(**totals, wheel=wheel, by_topic=by_topic))
+    reached = {topic: one for topic, one in found.items() if request.principal.reaches(topic)}
+    return json_response(delay_stats_out(reached, _EMPTY_WHEEL))
 
 
 _TAG = "delay"

@@ -33,6 +33,8 @@ from ...api.json.groups import (
     ResetOut,
     group_out,
     held_out,
+    lag_out,
+    moves_out,
     offsets_by_topic,
     partition_number,
 )
@@ -102,10 +104,7 @@ async def delete(request: Request) -> Answer:
 
 
 async def lag(request: Request) -> Answer:
-    found = await _lag(request)
-    total = sum(one.lag for one in found.partitions)
-    lags = [one._asdict() for one in found.partitions]
-    return json_response(LagOut(request.params["group"], total, lags, found.faulty))
+    return json_response(lag_out(request.params["group"], await _lag(request)))
 
 
 async def _lag(request: Request, topic: str | None = None) -> GroupLag:
@@ -154,8 +153,7 @@ async def reset(request: Request) -> Answer:
                 is_forced=sent.force,
             )
         )
-    moves = [{"topic": topic, **one._asdict()} for topic, some in found.items() for one in some]
-    return json_response(ResetOut(name, sent.dry_run, moves))
+    return json_response(ResetOut(name, sent.dry_run, moves_out(found)))
 
 
 async def in_flight(request: Request) -> Answer:

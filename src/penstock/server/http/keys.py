@@ -19,7 +19,7 @@ _ROTATE = msgspec.json.Decoder(RotateIn)
 
 
 def _key_out(request: Request, key: KeyDescription, text: str | None = None) -> KeyOut:
-    return key_out(key, request.app.auth.last_used_ns.get(key.key_id), text)
+    return key_out(key, text, request.app.auth.last_used_ns.get(key.key_id))
 
 
 async def create(request: Request) -> Answer:

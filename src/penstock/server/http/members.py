@@ -24,7 +24,7 @@ from ...api.json.members import (
     session_ms_of,
     written,
 )
-from ...api.json.messages import is_base64_wanted, received_out
+from ...api.json.messages import is_base64_wanted, polled_out
 from ...api.json.poll import checked_request_id, lane_of, lease_ms
 from ...api.json.start import start_of
 from ...api.json.times import span_ms
@@ -197,7 +197,7 @@ def _polled(
             (b"penstock-changes", b"%d" % changes),
         )
         return leased_response(messages, headers)
-    out = received_out(messages, is_base64=is_base64)
+    out = polled_out(messages, is_base64=is_base64)
     return json_response(MemberPollOut(out, generation, must_release))
 
 

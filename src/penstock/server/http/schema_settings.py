@@ -3,6 +3,7 @@
 import msgspec
 
 from ... import errors
+from ...api.json.schemas import LevelOut
 from ...api.principals import Action
 from ...api.schemas import (
     DescribeCompatibility,
@@ -20,7 +21,6 @@ from .schema_shapes import (
     ConfigOut,
     DefaultQuery,
     ForceQuery,
-    LevelOut,
     ModeIn,
     ModeOut,
     Unprocessable,

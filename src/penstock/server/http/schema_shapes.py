@@ -1,12 +1,13 @@
 """What the routes of the schema registry share: the JSON that Confluent's clients send and get, errors included."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from ... import errors
 from ...api.json.messages import Content, Strict
+from ...api.json.schemas import Number, SchemaReference
 from ...api.principals import Action
 from ...api.schemas import GLOBAL
 from ...errors import NotFound, PenstockError, Refused
@@ -15,7 +16,6 @@ from .responses import JSON, REGISTRY, Answer, Response, encode_json
 from .routing import Route
 from .statuses import status_of
 
-VERSION_MAX = (1 << 31) - 1
 _UNPROCESSABLE = 422
 _NUMBERS_BY_ERROR = {
     errors.InvalidSchema: 42201,
@@ -33,8 +33,6 @@ _NUMBERS_BY_KIND: Mapping[type[PenstockError], Mapping[str, int]] = {
     errors.SoftDeleted: {"subject": 40404, "version": 40406},
     errors.NotSoftDeleted: {"subject": 40405, "version": 40407},
 }
-
-Number = Annotated[int, msgspec.Meta(ge=-1, le=VERSION_MAX)]
 
 
 class Unprocessable(Refused):
@@ -59,14 +57,6 @@ class DecodedOut(msgspec.Struct, rename="camel"):
     json: str
 
 
-class SchemaReference(msgspec.Struct):
-    """What the schema calls another one, and which version of which subject that is."""
-
-    name: str
-    subject: str
-    version: Number
-
-
 class SchemaIn(msgspec.Struct, rename="camel"):
     """A schema. `id` and `version` are for mode IMPORT."""
 
@@ -85,30 +75,6 @@ class ConfigIn(msgspec.Struct):
 
 class ModeIn(msgspec.Struct):
     mode: str
-
-
-class SchemaOut(msgspec.Struct, rename="camel"):
-    schema: str
-    schema_type: str
-    guid: str
-    references: list[SchemaReference]
-
-
-class SubjectVersionOut(SchemaOut, rename="camel", kw_only=True):
-    subject: str
-    id: int
-    version: int
-
-
-class CompatibleOut(msgspec.Struct, omit_defaults=True):
-    """`messages` says why not, with `verbose`."""
-
-    is_compatible: bool
-    messages: list[str] | None = None
-
-
-class LevelOut(msgspec.Struct, rename="camel"):
-    compatibility_level: str
 
 
 class ConfigOut(msgspec.Struct):

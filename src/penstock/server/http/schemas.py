@@ -10,6 +10,14 @@ import msgspec
 
 from ... import errors
 from ...api.json.messages import bytes_of
+from ...api.json.schemas import (
+    VERSION_MAX,
+    CompatibleOut,
+    SchemaOut,
+    SubjectVersionOut,
+    schema_out,
+    version_out,
+)
 from ...api.principals import Action
 from ...api.schemas import (
     LATEST,
@@ -35,9 +43,7 @@ from ...errors import NotFound
 from .requests import Request
 from .responses import Answer, encode_json
 from .schema_shapes import (
-    VERSION_MAX,
     CheckQuery,
-    CompatibleOut,
     DecodedOut,
     DecodeIn,
     DeletedQuery,
@@ -46,11 +52,8 @@ from .schema_shapes import (
     RegisterQuery,
     RegistryOut,
     SchemaIn,
-    SchemaOut,
     SchemaQuery,
-    SchemaReference,
     SubjectsQuery,
-    SubjectVersionOut,
     Unprocessable,
     UseOut,
     VersionQuery,
@@ -98,24 +101,6 @@ def _page(found: list[Any], offset: int, limit: int) -> list[Any]:
     return found[first:] if limit < 0 else found[first : first + limit]
 
 
-def _schema_fields(found: SchemaDescription) -> dict[str, Any]:
-    return {
-        "schema": found.text,
-        "schema_type": found.language,
-        "guid": found.guid,
-        "references": [SchemaReference(*one) for one in found.references],
-    }
-
-
-def _version_out(found: VersionDescription) -> SubjectVersionOut:
-    return SubjectVersionOut(
-        subject=found.subject,
-        id=found.schema.schema_id,
-        version=found.version,
-        **_schema_fields(found.schema),
-    )
-
-
 async def register(request: Request) -> Answer:
     """A schema that is there already is found without a right to register: producers do so whenever they start."""
     asked, (sent, schema) = request.query(RegisterQuery), _sent(request)
@@ -134,13 +119,13 @@ async def register(request: Request) -> Answer:
         # The route is for all that may look; from here on it is another right that counts.
         request.action = Action.REGISTER_SCHEMA
         found = await request.execute_audited(command)
-    return answer(request, _version_out(found))
+    return answer(request, version_out(found))
 
 
 async def find(request: Request) -> Answer:
     asked, (_, schema) = request.query(FindQuery), _sent(request)
     command = FindSchema(subject_of(request), schema, asked.normalize, asked.deleted)
-    return answer(request, _version_out(await request.execute(command)))
+    return answer(request, version_out(await request.execute(command)))
 
 
 async def check(request: Request) -> Answer:
@@ -185,7 +170,7 @@ async def _found_version(request: Request, number: int) -> VersionDescription:
 
 
 async def describe_version(request: Request) -> Answer:
-    return answer(request, _version_out(await _found_version(request, _version(request))))
+    return answer(request, version_out(await _found_version(request, _version(request))))
 
 
 async def describe_latest(request: Request) -> Answer:
@@ -193,7 +178,7 @@ async def describe_latest(request: Request) -> Answer:
     if b"key=" in request.query_string or b"value=" in request.query_string:
         raise NotFound("schema", f"with such metadata in subject {subject_of(request)}")
     command = DescribeVersion(subject_of(request), serialized=False)
-    return answer(request, _version_out(await request.execute(command)))
+    return answer(request, version_out(await request.execute(command)))
 
 
 async def version_text(request: Request) -> Answer:
@@ -219,7 +204,7 @@ async def _found_schema(request: Request) -> SchemaDescription:
 
 
 async def describe_schema(request: Request) -> Answer:
-    return answer(request, SchemaOut(**_schema_fields(await _found_schema(request))))
+    return answer(request, schema_out(await _found_schema(request)))
 
 
 async def decode(request: Request) -> Answer:

@@ -17,6 +17,7 @@ from ...api.json.topics import (
     TopicOut,
     TopicsOut,
     TopicsQuery,
+    grown_out,
     retention_of,
     topic_out,
 )
@@ -98,7 +99,7 @@ async def grow(request: Request) -> Answer:
     sent = request.json(_GROW)
     name = request.params["topic"]
     before = await request.execute_audited(AddPartitions(name, sent.count))
-    return json_response(GrownOut(True, name, before, sent.count, sent.count - before))
+    return json_response(grown_out(name, before, sent.count))
 
 
 async def compact(request: Request) -> Answer:
