@@ -4,7 +4,7 @@ What is known of a partition is a time before which nothing is due there. One th
 is too late would leave a lease or a delayed message behind, so it is told of everything that may be due sooner.
 """
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .partition import Partition
 
 NEVER_NS = float("inf")
+# So many entries may be out of date, beside as many as there are partitions, before they are cleared away.
+_STALE_MAX = 64
 
 
 class Agenda:
@@ -19,7 +21,7 @@ class Agenda:
 
     def __init__(self) -> None:
         self.dues: dict[Partition, float] = {}
-        # With entries that earlier ones have replaced. The number keeps partitions from being compared.
+        # A heap, with entries that are out of date. The number keeps partitions from being compared.
         self._entries: list[tuple[float, int, Partition]] = []
         self._numbers = count()
 
@@ -28,6 +30,8 @@ class Agenda:
         if due_ns < self.dues.get(partition, NEVER_NS):
             self.dues[partition] = due_ns
             heappush(self._entries, (due_ns, next(self._numbers), partition))
+            if len(self._entries) > 2 * len(self.dues) + _STALE_MAX:
+                self._clear_stale()
 
     def take(self, now_ns: int) -> list["Partition"]:
         """The partitions in which something may be due. The caller looks at each, and says when it is to be next."""
@@ -46,4 +50,9 @@ class Agenda:
         return entries[0][0] if entries else NEVER_NS
 
     def forget(self, partition: "Partition") -> None:
-        self.dues.pop(partition, None)
+        if self.dues.pop(partition, None) is not None:
+            self._clear_stale()
+
+    def _clear_stale(self) -> None:
+        self._entries = [(due, next(self._numbers), one) for one, due in self.dues.items()]
+        heapify(self._entries)
