@@ -311,3 +311,16 @@ def test_within_a_lane_each_partition_has_its_turn():
             world.execute(Publish(TOPIC, some(60, priority), partition=partition))
     firsts = [world.poll(2)[0].partition for _ in range(6)]
     assert sorted(firsts) == [0, 0, 1, 1, 2, 2]
+
+
+def test_lanes_that_were_empty_for_long_do_not_starve():
+    world = make(partitions=2, starvation_ms=30_000)
+    for partition in (0, 1):
+        world.publish(*some(1, CRITICAL), *some(1, BACKGROUND), partition=partition)
+    world.drain()
+    for _ in range(60):
+        world.wait(1000)
+        assert not world.poll(4)
+    world.publish(*some(8, CRITICAL), partition=0)
+    world.publish(*some(8, BACKGROUND), partition=1)
+    assert [one.priority for one in world.poll(4)] == [CRITICAL] * 4

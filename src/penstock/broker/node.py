@@ -131,6 +131,8 @@ class Node(Catalogue):
         What it records is in the `Done` of the other one.
         """
         self._seen = now
+        if abs(now.wall_ns - now.monotonic_ns - self._skew_ns) > _SKEW_NS_MAX:
+            self._expect_anew(now)
         try:
             if principal is not LOCAL:
                 authorise_command(principal, command)
@@ -191,14 +193,16 @@ class Node(Catalogue):
 
     def _take_due(self, now: Now) -> list[Partition]:
         """The partitions in which something may be due. Each has to be expected anew."""
-        skew_ns = now.wall_ns - now.monotonic_ns
-        if abs(skew_ns - self._skew_ns) > _SKEW_NS_MAX:
-            # The wall clock was set: what is due by it may be due now.
-            self._skew_ns = skew_ns
-            self._expect(self.partitions(), now)
         self._seen = now
+        if abs(now.wall_ns - now.monotonic_ns - self._skew_ns) > _SKEW_NS_MAX:
+            self._expect_anew(now)
         self._note_touched()
         return self.changes.agenda.take(now.monotonic_ns)
+
+    def _expect_anew(self, now: Now) -> None:
+        """The wall clock was set, and what is due by it may be due sooner."""
+        self._skew_ns = now.wall_ns - now.monotonic_ns
+        self._expect(self.partitions(), now)
 
     def _note_touched(self) -> None:
         """Expect what was recorded since the last command, by a tick or a sync."""

@@ -162,6 +162,8 @@ class SimDriver:
         self.hooks.synced(partition, plan)
         for waiting in self.waiting.pop(name, []):
             self.hold(partition, waiting)
+        sending = {one for one in self.node.partitions() if one.machine.outbox.pending}
+        assert {*self.node.changes.to_send()} == sending
         self.node.pump(self.now())
 
     def tick(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .partition import Partition
 
-NEVER_NS = float("inf")
+NEVER_NS, NOT_IN_USE = float("inf"), float("-inf")
 # So many entries may be out of date, beside as many as there are partitions, before they are cleared away.
 _STALE_MAX = 64
 
@@ -20,14 +20,19 @@ class Agenda:
     """Of one node, on the clock that measures waiting."""
 
     def __init__(self) -> None:
+        # Of all partitions in use. What became of others may still be told, and is nothing to wait for.
         self.dues: dict[Partition, float] = {}
         # A heap, with entries that are out of date. The number keeps partitions from being compared.
         self._entries: list[tuple[float, int, Partition]] = []
         self._numbers = count()
 
+    def enrol(self, partition: "Partition") -> None:
+        """It is used from now on."""
+        self.dues[partition] = NEVER_NS
+
     def expect(self, partition: "Partition", due_ns: float) -> None:
         """Look at a partition no later than this."""
-        if due_ns < self.dues.get(partition, NEVER_NS):
+        if due_ns < self.dues.get(partition, NOT_IN_USE):
             self.dues[partition] = due_ns
             heappush(self._entries, (due_ns, next(self._numbers), partition))
             if len(self._entries) > 2 * len(self.dues) + _STALE_MAX:
@@ -38,7 +43,7 @@ class Agenda:
         found: list[Partition] = []
         while self.next_ns() <= now_ns:
             partition = heappop(self._entries)[2]
-            del self.dues[partition]
+            self.dues[partition] = NEVER_NS
             found.append(partition)
         return found
 
@@ -50,9 +55,11 @@ class Agenda:
         return entries[0][0] if entries else NEVER_NS
 
     def forget(self, partition: "Partition") -> None:
-        if self.dues.pop(partition, None) is not None:
+        """It is used no more."""
+        if self.dues.pop(partition, NEVER_NS) != NEVER_NS:
             self._clear_stale()
 
     def _clear_stale(self) -> None:
-        self._entries = [(due, next(self._numbers), one) for one, due in self.dues.items()]
+        dues = [(one, due) for one, due in self.dues.items() if due != NEVER_NS]
+        self._entries = [(due, next(self._numbers), one) for one, due in dues]
         heapify(self._entries)

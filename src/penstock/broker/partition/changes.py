@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from ...errors import PenstockError
-from .agenda import NEVER_NS, Agenda
+from .agenda import NEVER_NS, NOT_IN_USE, Agenda
 
 if TYPE_CHECKING:
     from .partition import Now, Partition
@@ -76,6 +76,11 @@ class Changes:
         self.sending = dict.fromkeys(found)
         return found
 
+    def enrol(self, partition: "Partition") -> None:
+        """It is used from now on. As its files or another node have left it, there may be something to do."""
+        self.agenda.enrol(partition)
+        self.unsynced[partition] = self.sending[partition] = None
+
     def forget(self, partition: "Partition") -> None:
         """It is used no more."""
         self.agenda.forget(partition)
@@ -106,6 +111,6 @@ class Changes:
                 if machine.delays.pending or machine.schedules.by_number:
                     next_ns = min(next_ns, partition.next_firing_ns(now))
             due_ns = min(due_ns, next_ns)
-            if next_ns < dues.get(partition, NEVER_NS):
+            if next_ns < dues.get(partition, NOT_IN_USE):
                 self.agenda.expect(partition, next_ns)
         return Done(reply, partitions, due_ns, has_letters, members)

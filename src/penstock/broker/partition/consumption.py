@@ -371,7 +371,8 @@ def poll_all(
     if len(served) == 1:
         return poll(*served[0], wanted, now)
     asked = _Asked(_worth_a_look(served, now), wanted, now)
-    if wanted.priority is None and any(map(_has_lanes, asked.places)):
+    # Also where nothing is ready: a lane that is empty is not one that starves.
+    if wanted.priority is None and any(map(_has_lanes, served)):
         asked.poll_by_lanes(min(served, key=lambda place: (place[0].topic, place[0].number)))
     asked.poll_in_turn()
     return asked.reply()
@@ -430,7 +431,7 @@ class _Asked:
             by_priority, end = partition.machine.lanes, partition.messages.end_offset
             for lane in Priority:
                 waiting[lane] += by_priority.count(lane, delivery, end)
-        if not places or any(delivery.is_strict for _, delivery in places):
+        if any(delivery.is_strict for _, delivery in places):
             return
         turns, limit = kept.hints.turns.copy(), self._wanted.limit
         starvation_ns = keeper.rules.starvation_ms * _MS

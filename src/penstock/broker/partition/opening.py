@@ -94,8 +94,10 @@ def open_partition(
         (messages, found), (state, state_found) = (one.finish() for one in examined)
         machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
         partition = Partition(identity, setting, (messages, state, delayed, staging), machine)
+        opened.callback(setting.changes.forget, partition)
         replayed, delays_lost_from = _recover(partition, ends.snapshot, now)
         opened.pop_all()
+    setting.changes.enrol(partition)
     side_logs = delayed.recovery, staging.recovery
     unusable = partition.history.unusable()
     return partition, Opening(found, state_found, replayed, *side_logs, delays_lost_from, unusable)
@@ -132,11 +134,14 @@ def create_partitions(
             )
             machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
             partition = Partition(identity, setting, (messages, state, *side_logs), machine)
+            opened.callback(setting.changes.forget, partition)
             _recover(partition, -1, now)
             made.append(partition)
         parents = {directory.rpartition("/")[0]: None for directory in directories}
         new.sync([*directories, *parents])
         opened.pop_all()
+    for partition in made:
+        setting.changes.enrol(partition)
     return made
 
 

@@ -152,8 +152,6 @@ class Partition:
         self.pins = Pins()
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
         self.configure(setting.config)
-        # As its files or the logs of another node have left it, it may have both.
-        self.changes.unsynced[self] = self.changes.sending[self] = None
 
     def configure(self, config: TopicConfig) -> None:
         """Take new settings; they hold from the next command on."""

@@ -263,6 +263,7 @@ def require_durable_delays(partition: Partition, staged: Iterable[Staged]) -> No
     if partition.delayed.committed_end < end:
         raise DelaysUnsynced
     partition.machine.delays.release(end)
+    partition.changes.touched.add((partition, 0))
 
 
 def conclusions(
