@@ -1,7 +1,12 @@
 """A node does nothing in a partition that it does not use, and forgets nothing that is due in one that it does."""
 
+import pytest
+
 from penstock.api.publish import Delayed
+from penstock.api.transactions import EndTransaction, Stage
+from penstock.errors import FileMissing, NoSpace
 from penstock.model import Message
+from penstock.sim.faults import Call, Fault, Misbehaviour
 from tests.broker.losses import tree_with, without
 from tests.broker.test_transactions import Transactional
 from tests.broker.world import HOUR_MS, MS, TOPIC, World, values
@@ -50,4 +55,60 @@ def test_a_clock_that_was_set_back_for_a_moment_makes_nothing_late():
     world.schedule([Delayed(Message(b"later"), due_ns)])
     world.wall_ns += HOUR_MS * MS
     world.wait(10_000)
+    assert values(world.poll(10)) == [b"later"]
+
+
+def test_a_clock_that_is_set_back_while_a_transaction_is_applied_makes_nothing_late():
+    world = World()
+    world.topic()
+    world.group()
+    world.wait(1)
+    producer = Transactional(world)
+    delayed = [Delayed(Message(b"later"), world.wall_ns + 10_000 * MS)]
+    world.execute(Stage(producer.id, producer.epoch, TOPIC, [], 0, delayed=delayed))
+    world.execute(EndTransaction(producer.id, producer.epoch, True))
+    world.wall_ns -= HOUR_MS * MS
+    for _ in range(6):
+        for partition in world.node.partitions():
+            partition.sync()
+        world.node.pump(world.now())
+        world.node.changes.done(None, world.now())
+    world.wall_ns += HOUR_MS * MS
+    world.wait(10_000)
+    assert values(world.poll(10)) == [b"later"]
+
+
+@pytest.mark.parametrize("trouble", ["no room", "no files"])
+def test_a_partition_that_cannot_deliver_holds_up_no_other(trouble):
+    world = World()
+    world.topic(partitions=2, segment_messages_max=1)
+    for partition in (0, 1):
+        world.publish(b"first", partition=partition)
+    later(world, 1000, partition=1)
+    later(world, 3000, partition=0)
+    world.settle()
+    if trouble == "no room":
+        is_full = {"does": Misbehaviour.NO_SPACE, "path_part": "partition-1", "times": 100}
+        world.disk.inject(Fault(call=Call.APPEND, **is_full))
+    else:
+        world.disk.vanish(f"topics/default/{TOPIC}.1/partition-1/messages")
+    world.now(5000)
+    with pytest.raises((NoSpace, FileMissing)):
+        world.node.tick(world.now())
+    assert world.node.partition(TOPIC, 0).messages.end_offset == 2
+
+
+@pytest.mark.parametrize("nth", range(1, 4))
+def test_a_delay_log_that_there_was_no_room_for_is_made_the_next_time(nth):
+    world = World()
+    world.topic()
+    world.group()
+    world.sync()
+    world.disk.inject(Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, nth=nth))
+    with pytest.raises(NoSpace):
+        later(world, 1000)
+    world.disk.faults.clear()
+    world.sync()
+    later(world, 1000)
+    world.wait(1000)
     assert values(world.poll(10)) == [b"later"]

@@ -3,7 +3,7 @@
 The only router. A shell calls it with the time, performs the plans that it is given, and calls `pump` after each sync.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -130,9 +130,9 @@ class Node(Catalogue):
 
         What it records is in the `Done` of the other one.
         """
-        self._seen = now
         if abs(now.wall_ns - now.monotonic_ns - self._skew_ns) > _SKEW_NS_MAX:
-            self._expect_anew(now)
+            self._see(now)
+        self._seen = now
         try:
             if principal is not LOCAL:
                 authorise_command(principal, command)
@@ -163,16 +163,14 @@ class Node(Catalogue):
     def tick(self, now: Now) -> None:
         """Let time pass everywhere: retries become ready, unanswered leases come back, delays are over."""
         due = self._take_due(now)
+        machines = (self.assigned, self.classic, self.transactions, self.commits)
+        steps: list[Callable[[], int | None]] = [
+            *(partial(_expire, one, now) for one in due),
+            *(partial(one.tick, now) for one in machines),
+            *(partial(self._fire, one, now) for one in due),
+        ]
         try:
-            for partition in due:
-                for delivery in [*partition.machine.groups.values()]:
-                    if delivery.next_due_ns() <= now.monotonic_ns:
-                        consumption.expire(partition, delivery, now)
-            self.assigned.tick(now)
-            self.classic.tick(now)
-            self.transactions.tick(now)
-            self.commits.tick(now)
-            self._fire(due, now)
+            _take_all(steps)
         finally:
             self._expect(due, now)
 
@@ -180,29 +178,31 @@ class Node(Catalogue):
         """Deliver delayed and recurring messages that are due, so many as are good to do at once; returns how many."""
         due = self._take_due(now)
         try:
-            return self._fire(due, now)
+            return _take_all(partial(self._fire, one, now) for one in due)
         finally:
             self._expect(due, now)
 
-    def _fire(self, partitions: Sequence[Partition], now: Now) -> int:
+    def _fire(self, partition: Partition, now: Now) -> int:
         if not self._is_firing:
             return 0
-        delayed = sum(firing.fire(one, now) for one in partitions if one.machine.delays.pending)
-        recurrent = [one for one in partitions if one.machine.schedules.by_number]
-        return delayed + sum(recurring.fire(one, now) for one in recurrent)
+        machine = partition.machine
+        delayed = firing.fire(partition, now) if machine.delays.pending else 0
+        return delayed + (recurring.fire(partition, now) if machine.schedules.by_number else 0)
 
     def _take_due(self, now: Now) -> list[Partition]:
         """The partitions in which something may be due. Each has to be expected anew."""
-        self._seen = now
-        if abs(now.wall_ns - now.monotonic_ns - self._skew_ns) > _SKEW_NS_MAX:
-            self._expect_anew(now)
+        self._see(now)
         self._note_touched()
         return self.changes.agenda.take(now.monotonic_ns)
 
-    def _expect_anew(self, now: Now) -> None:
-        """The wall clock was set, and what is due by it may be due sooner."""
-        self._skew_ns = now.wall_ns - now.monotonic_ns
-        self._expect(self.partitions(), now)
+    def _see(self, now: Now) -> None:
+        """Take note of the time. If the wall clock was set, what is due by it may be due sooner."""
+        self._seen = now
+        skew_ns = now.wall_ns - now.monotonic_ns
+        if abs(skew_ns - self._skew_ns) > _SKEW_NS_MAX:
+            self._expect(self.partitions(), now)
+            # Known last, because a Ctrl-C may come in between.
+            self._skew_ns = skew_ns
 
     def _note_touched(self) -> None:
         """Expect what was recorded since the last command, by a tick or a sync."""
@@ -224,6 +224,7 @@ class Node(Catalogue):
 
         True if there is something to sync now.
         """
+        self._see(now)
         has_moved = False
         with suppress(NoSpace):
             has_moved = self.transactions.decide_staged(now)
@@ -257,3 +258,26 @@ class Node(Catalogue):
         if len(self.topic(name).partitions) <= source.number:
             self.add_partitions(name, count, now)
         return self.partition(name, source.number)
+
+
+def _expire(partition: Partition, now: Now) -> None:
+    for delivery in [*partition.machine.groups.values()]:
+        if delivery.next_due_ns() <= now.monotonic_ns:
+            consumption.expire(partition, delivery, now)
+
+
+def _take_all(steps: Iterable[Callable[[], int | None]]) -> int:
+    """Take steps that do not need each other; the sum of what they return. What the first was refused with is raised
+    when all had their turn: a partition without room, or without its files, holds up no other.
+    """
+    total, refusal = 0, None
+    for step in steps:
+        try:
+            total += step() or 0
+        except Fatal:
+            raise
+        except PenstockError as error:
+            refusal = refusal or error
+    if refusal is not None:
+        raise refusal
+    return total

@@ -341,6 +341,7 @@ class ThreadDriver:
         self.node.owed = owed
         self.members.dismiss()
         self._is_torn = False
+        self.expect(self.node.next_due_ns())
 
     def execute_locked(self, command: Command[R], now: Now, principal: Principal = LOCAL) -> R:
         """Carry out a command in the middle of another one, which waits for both. With the lock held."""

@@ -33,8 +33,9 @@ class Agenda:
     def expect(self, partition: "Partition", due_ns: float) -> None:
         """Look at a partition no later than this."""
         if due_ns < self.dues.get(partition, NOT_IN_USE):
-            self.dues[partition] = due_ns
+            # Known last: after a Ctrl-C in between, the next call does all of it.
             heappush(self._entries, (due_ns, next(self._numbers), partition))
+            self.dues[partition] = due_ns
             if len(self._entries) > 2 * len(self.dues) + _STALE_MAX:
                 self._clear_stale()
 

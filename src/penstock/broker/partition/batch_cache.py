@@ -57,7 +57,8 @@ class BatchCache:
 
     def forget(self, read: "_CachedRead") -> None:
         """A log's cache let go of it."""
-        del self._by_use[read]
+        if self._by_use.pop(read, None) is None:
+            return
         if self.newest is read:
             self.newest = None
         self.size -= read.cost
@@ -163,9 +164,12 @@ class LogCache:
         return opened
 
     def clear(self) -> None:
-        """Let go of everything."""
-        for read in [*self._reads.values()]:
-            self.remove(read)
+        """Let go of everything, also of what a Ctrl-C has left half known."""
+        for read in self._reads.values():
+            self._cache.forget(read)
+        self._reads.clear()
+        self._firsts.clear()
+        self._size = 0
 
     def remove(self, read: _CachedRead) -> None:
         """Let go of one read."""

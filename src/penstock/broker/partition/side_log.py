@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from ...codec import Encoded, Head, batches_in
 from ...config import LogConfig
 from ...delivery.delays import DelayEpoch
-from ...errors import DamagedBatch, DamagedFile
+from ...errors import DamagedBatch, DamagedFile, PenstockError
 from ...log import AppendResult, Log, Recovery, SyncPlan
 from ...log.layout import base_offset_of
 from ...log.opening import Examination, KnownEnd, examine
@@ -76,8 +76,14 @@ class SideLog:
     def make(self) -> Log:
         """The log, its files durable; made if there was none."""
         if self.log is None:
-            self._examine(may_create=True)
-            self.finish()
+            try:
+                self._examine(may_create=True)
+                self.finish()
+            except PenstockError:
+                # What is there of it is no log that may be used; the next try looks at its files.
+                self.discard()
+                self.log = self._examined = None
+                raise
         assert self.log is not None
         return self.log
 
