@@ -438,3 +438,19 @@ def test_no_power_cut_leaves_what_looks_like_a_loss(model, effort) -> None:
         again = World(disk)
         assert again.node.faults() == []
         assert EventKind.SET_ASIDE not in kinds(again)
+
+
+def test_an_older_meta_is_missed_though_the_lives_since_ended_by_crashes() -> None:
+    """A key came in a life in which no partition wrote a checkpoint. The start behind it wrote one."""
+    world = used()
+    world.kill()
+    older = world.disk.tree()
+    world.execute(CreateKey("ops", Role.ADMIN))
+    world.kill()
+
+    def put_back(files: dict[str, bytes]) -> None:
+        without("meta")(files)
+        files.update({path: data for path, data in older.files.items() if path.startswith("meta/")})
+
+    world.open_on(tree_with(world.disk.tree(), put_back))
+    assert EventKind.PARTITION_FAULTY in kinds(world)

@@ -159,8 +159,12 @@ class Catalogue:
                 one.ends_noted()
 
     def _require_known_meta(self, messages: Log) -> None:
-        """Raise DamagedFile if the checkpoint of a message log knows more of meta than there is."""
+        """Raise DamagedFile if the checkpoint of a message log knows more of meta than there is.
+
+        The checkpoint that this start writes knows this meta: it may be the only one of a life that a crash ends.
+        """
         if not (reason := meta_beyond(messages, self.meta.log)):
+            messages.meta = self._mark
             return
         self._epoch_elsewhere = max(self._epoch_elsewhere, messages.meta.end.epoch)
         raise DamagedFile(f"{messages.directory}/checkpoint", reason)
