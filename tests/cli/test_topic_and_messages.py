@@ -134,10 +134,27 @@ def test_json_lines_carry_everything_and_survive_a_round_trip(call, client):
     ]
 
 
+def test_a_copy_has_partitions_of_its_own_and_lives_no_longer(call, client):
+    client.create_topic("wide", partitions=8)
+    client.create_topic("narrow", partitions=1)
+    for partition in range(8):
+        client.publish("wide", b"x", partition=partition, ttl="1h")
+    shown = call("consume", "wide", "--json").out
+    over = json.dumps({"offset": 0, "value": "over", "expires_at": "2020-01-01T00:00:00Z"})
+    stdin = f"{shown}{over}\n".encode()
+    assert call("produce", "narrow", "--jsonl", stdin=stdin).out == "stored 9\n"
+    copied = [json.loads(line) for line in call("consume", "narrow", "--json").out.splitlines()]
+    until = [json.loads(line)["expires_at"] for line in shown.splitlines()]
+    assert [one["expires_at"][:13] for one in copied[:8]] == [one[:13] for one in until]
+    assert all(one["expires_at"] <= max(until) for one in copied)
+    assert call("consume", "narrow", "--group", "g", "--values").out == "x\n" * 8
+
+
 @pytest.mark.parametrize(
     ("line", "text"),
     [
         (b"nonsense", "line 2: JSON is malformed"),
+        (b'{"value": "v", "offset": 1, "expires_at": "soon"}', "line 2: expires_at must look like"),
         (b'{"key": "k"}', "line 2: a message needs a value"),
         (b'{"value": "v", "color": 1}', "line 2: Object contains unknown field `color`"),
         (b'{"value": 7}', "at `$.value`"),

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.api.frames import ClientDefaults
 from penstock.api.publish import BUFFERED, BatchStored, Published, PublishedRun
+from penstock.api.topics import PartitionFacts
 from penstock.broker.partition.producers import Producers
 from penstock.client import ClientSettings, RetryPolicy
 from penstock.client.asynchronous.producer import AsyncProducer
@@ -128,7 +129,7 @@ class Connector:
         self.server = server
 
     async def execute(self, _command):
-        return SimpleNamespace(value=SimpleNamespace(partitions=[None]))
+        return SimpleNamespace(value=SimpleNamespace(partitions=[PartitionFacts(0, 0, 0, 0, 0)]))
 
     async def hello(self):
         return SimpleNamespace(defaults=ClientDefaults())

@@ -86,6 +86,14 @@ def test_the_client_gets_the_error_by_its_name(url):
         assert {client.publish("t", b"y").partition for _ in range(4)} == {0}
 
 
+def test_a_producer_sends_messages_without_a_key_to_the_other(url, capsys):
+    with Client(url) as client, client.producer("t") as producer:
+        assert {producer.send(b"y").result().partition for _ in range(6)} == {0}
+    for _ in range(3):
+        assert run(root, ["produce", "t", "y", "--server", url]) == Exit.OK
+    assert capsys.readouterr().out == "stored 1\n" * 3
+
+
 @pytest.mark.parametrize(
     "path", ["/metrics", "/readyz", "/stats", "/delay/stats", "/priority/stats"]
 )

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import time_ns as now_ns
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -96,6 +97,14 @@ class MessageSource:
                 yield Outgoing(**{**options, **_fields_of(self.position, line)})
 
 
+def _time_left(expires_at: str) -> str:
+    """Returns how long a stored message may still live; at least a moment, so that one that is over stays so."""
+    from ..api.units import time_ns
+
+    left_ns = time_ns(expires_at, "expires_at") - now_ns()
+    return f"{max(1, left_ns // 1_000_000)}ms"
+
+
 def _fields_of(where: str, line: bytes) -> dict[str, Any]:
     """Returns what the line says of a message, null included. Refused: HTTP would not take it."""
     import msgspec
@@ -106,8 +115,12 @@ def _fields_of(where: str, line: bytes) -> dict[str, Any]:
         found = msgspec.json.decode(line, type=dict[str, Any])
         fields = {name: one for name, one in found.items() if name not in _IGNORED}
         if "offset" in found:
-            # Of a stored message: repeated by a copy, it would have the server drop the copy.
+            # Of a stored message. With its idempotency key the server would drop the copy, and the topic of the copy
+            # may have other partitions.
             fields.pop("idempotency_key", None)
+            fields.pop("partition", None)
+            if isinstance(found.get("expires_at"), str):
+                fields.setdefault("ttl", _time_left(found["expires_at"]))
         if "value" not in fields:
             raise Refused("a message needs a value, or null")
         item = msgspec.convert(fields, MessageIn)

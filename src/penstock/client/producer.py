@@ -1,7 +1,7 @@
 """The state of a producer: its settings, the batches of every partition, what a failure means. No I/O."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from secrets import randbits
@@ -14,7 +14,7 @@ from ..api.frames import ClientDefaults
 from ..api.publish import PublishBatch
 from ..codec import Compression, Marks, encode
 from ..codec.schema_id import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
-from ..errors import OutOfSequence, PenstockError, Refused, Unreachable
+from ..errors import OutOfSequence, PartitionFaulty, PenstockError, Refused, Unreachable
 from .commands import acks_of, name_of
 from .failures import wait_asked_s
 from .partition_queue import Numbering, PartitionQueue, Request
@@ -145,8 +145,9 @@ class BatchQueues:
         # Tasks never wait for it, because none holds it over an await; threads do, for a moment.
         self._guard = Lock()
         self.queues: list[PartitionQueue] = []
-        # Decides which partition gets messages without a key.
+        # Decides which partition gets messages without a key. Those that cannot be used have no turn.
         self._turn = randbits(16)
+        self._faulty: set[int] = set()
         self.wake, self.has_space = event(), event()
         self.is_closed = False
         self._is_asleep, self._flushing = True, 0
@@ -167,9 +168,10 @@ class BatchQueues:
     def is_full(self) -> bool:
         return self.buffered_bytes > self.settings.buffer_bytes_max
 
-    def grow(self, partitions: int) -> None:
-        """Add queues up to this number of partitions; it never shrinks."""
+    def grow(self, partitions: int, faulty: Iterable[int] = ()) -> None:
+        """Add queues up to this number of partitions; it never shrinks. Some of them cannot be used."""
         with self._guard:
+            self._faulty.update(faulty)
             for number in range(len(self.queues), partitions):
                 identity = self._producer_id
                 numbering = None if identity is None else Numbering(identity)
@@ -198,7 +200,12 @@ class BatchQueues:
             if not 0 <= partition < count:
                 raise Refused(f"partition must be in 0..{count - 1}, got {partition}")
             return self.queues[partition]
-        return self.queues[self._turn % count if key is None else partition_of(key, count)]
+        if key is not None:
+            return self.queues[partition_of(key, count)]
+        if self._faulty:
+            turns = [one for one in self.queues if one.number not in self._faulty] or self.queues
+            return turns[self._turn % len(turns)]
+        return self.queues[self._turn % count]
 
     def _open_batch(self, queue: PartitionQueue) -> Batch:
         if self.is_closed:
@@ -353,7 +360,10 @@ class BatchQueues:
             self.buffered_bytes -= batch.weight
             if error is None:
                 self.stored += batch.count
+                self._faulty.discard(batch.partition)
             else:
+                if isinstance(error, PartitionFaulty):
+                    self._faulty.add(batch.partition)
                 self.failed += batch.count
                 self._first_error = self._first_error or error
         batch.clear()

@@ -174,7 +174,9 @@ class Producer:
                 self._acks = acks_of(self.settings.acks)
                 self._queues.configure(self.settings, self._connector.retry)
                 self._background = Background(self._run_background, "penstock-producer")
-                self._queues.grow(len(reply.value.partitions))
+                partitions = reply.value.partitions
+                faulty = [one.number for one in partitions if one.fault]
+                self._queues.grow(len(partitions), faulty)
 
     def _wait_for_space(self) -> None:
         while self._queues.is_full:
