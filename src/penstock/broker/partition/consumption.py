@@ -381,7 +381,7 @@ def poll_all(
 def _worth_a_look(
     places: Iterable[tuple[Partition, Delivery]], now: Now
 ) -> list[tuple[Partition, Delivery]]:
-    """Where something may be ready. Of many partitions most have nothing, and to poll them costs five times as much."""
+    """Where something may be ready. Of many partitions most have nothing, and to poll those costs three times more."""
     found = []
     for place in places:
         partition, delivery = place
