@@ -148,7 +148,8 @@ def _cancel_ns(pending: int, effort: Effort) -> float:
 def _cancelling(made: Rig, ids: list[int]) -> Callable[[], None]:
     def cancel() -> None:
         for identity in ids:
-            made.node.execute(CancelDelayed(TOPIC, DelayedId(0, identity)), LOCAL, made.now)
+            command = CancelDelayed(TOPIC, DelayedId(0, identity), wants_message=False)
+            made.node.execute(command, LOCAL, made.now)
 
     return cancel
 

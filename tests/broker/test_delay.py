@@ -177,6 +177,27 @@ def test_a_cancelled_message_never_comes(stop) -> None:
     assert state(world, kept) is DelayState.DELIVERED
 
 
+def test_who_cancels_hears_what_is_gone() -> None:
+    world = made()
+    more = [
+        Delayed(Message(b"%d" % one), world.wall_ns + 50 * MS, b"key %d" % one) for one in range(3)
+    ]
+    _, gone, _ = (one.offset for one in world.schedule(more))
+    move(world, gone, DAY)
+    due_ns = world.wall_ns + DAY * MS
+    found = world.execute(CancelDelayed(TOPIC, b"key 1"))
+    assert (found.id, found.state, found.due_ns) == (gone, DelayState.CANCELLED, due_ns)
+    assert (found.message.value, found.delay_key) == (b"1", b"key 1")
+    later_found = world.execute(GetDelayed(TOPIC, DelayedId(0, gone)))
+    assert (later_found.message.value, later_found.delay_key) == (b"1", b"key 1")
+    unread = world.execute(CancelDelayed(TOPIC, b"key 2", wants_message=False))
+    assert (unread.state, unread.message, unread.delay_key) == (
+        DelayState.CANCELLED,
+        None,
+        b"key 2",
+    )
+
+
 def test_cancelling_races_the_fire_and_one_of_them_wins() -> None:
     world = made()
     early, late = later(world, b"a", 10), later(world, b"b", 10)

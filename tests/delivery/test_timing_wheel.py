@@ -34,9 +34,11 @@ class Twin:
         self.next_id += len(delays)
         self.dues.update(zip(ids.tolist(), dues.tolist(), strict=True))
         self.wheel.insert(ids, dues)
+        self.check_next()
 
     def remove(self, identity: int) -> None:
         self.wheel.remove(identity, self.dues.pop(identity))
+        self.check_next()
 
     def pass_to(self, now_ns: int) -> None:
         """Everything that is due comes, in its order, and nothing else."""
@@ -52,10 +54,15 @@ class Twin:
             for one in ids.tolist():
                 self.remove(one)
         assert found == expected
+        assert not self.dues or self.check_next() > now_ns
+
+    def check_next(self) -> int | None:
+        """Nothing is due before what the wheel says."""
         left = min(self.dues.values(), default=None)
         promised = self.wheel.next_ns()
         assert (left is None) == (promised is None)
         assert left is None or promised <= left
+        return promised
 
     def check_order(self) -> None:
         expected = sorted((due, one) for one, due in self.dues.items())

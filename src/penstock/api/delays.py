@@ -108,11 +108,15 @@ class GetDelayed(Command[DelayedMessage], frozen=True):
 
 
 class CancelDelayed(Command[DelayedMessage], frozen=True):
-    """Never deliver a message; what is known of it. NotFound: there is none. NotPending: it fired or was cancelled."""
+    """Never deliver a message; what is known of it. NotFound: there is none. NotPending: it fired or was cancelled.
+
+    Not `wants_message`: the message itself is not needed, and is not read.
+    """
 
     action: ClassVar[Action] = Action.CHANGE_DELAYED
     topic: str
     which: DelayedId | bytes
+    wants_message: bool = True
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)

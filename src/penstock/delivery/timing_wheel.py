@@ -44,6 +44,8 @@ class TimingWheel:
         # It starts long ago, so that overdue ids become near in the order of time.
         self.now_tick = 0
         self.near = BitMap64()
+        # Nothing near is due before it; None: to be looked up.
+        self._near_ns: int | None = None
         self._dues_of = dues_of
         self._slots: tuple[dict[int, BitMap64], ...] = tuple({} for _ in _LEVELS)
 
@@ -52,8 +54,11 @@ class TimingWheel:
         if len(ids) == 0:
             return
         ticks = dues // TICK_NS
-        if int(ticks.min()) == int(ticks.max()):
-            self._add(self._slot_of(int(ticks[0])), ids)
+        first, last = int(ticks.min()), int(ticks.max())
+        if first <= self.now_tick:
+            self._near_ns = None
+        if first == last:
+            self._add(self._slot_of(first), ids)
             return
         is_left = ticks > self.now_tick
         self._add(self.near, ids[~is_left])
@@ -112,6 +117,8 @@ class TimingWheel:
         tick = due_ns // TICK_NS
         if tick <= self.now_tick:
             self.near.discard(identity)
+            if self._near_ns is not None and due_ns <= self._near_ns:
+                self._near_ns = None
             return
         level = self._level_of(tick)
         number = tick >> _SHIFTS[level]
@@ -137,6 +144,7 @@ class TimingWheel:
 
     def _spread(self) -> None:
         """Spread the slots that begin now over the levels below."""
+        self._near_ns = None
         for level in reversed(_LEVELS):
             number = self.now_tick >> _SHIFTS[level]
             slot = self._slots[level].pop(number, None)
@@ -153,7 +161,7 @@ class TimingWheel:
             for slot in slots.values():
                 everything |= slot
             slots.clear()
-        self.near, self.now_tick = BitMap64(), tick
+        self.near, self._near_ns, self.now_tick = BitMap64(), None, tick
         if everything:
             ids = ids_in(everything)
             self.insert(ids, self._dues_of(ids))
@@ -170,7 +178,9 @@ class TimingWheel:
     def next_ns(self) -> int | None:
         """Returns a time before which no id is due, or None if there is no id."""
         if self.near:
-            return int(self._dues_of(ids_in(self.near)).min())
+            if self._near_ns is None:
+                self._near_ns = int(self._dues_of(ids_in(self.near)).min())
+            return self._near_ns
         stop = self._next_stop()
         return None if stop == _NEVER else stop * TICK_NS
 

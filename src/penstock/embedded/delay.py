@@ -103,7 +103,8 @@ class BrokerDelays:
         delay_key: DelayKey | None = None,
     ) -> None:
         """Never deliver it. NotPending: it has come, or was cancelled before."""
-        self.driver.execute(CancelDelayed(topic, _which(partition, offset, delay_key)))
+        which = _which(partition, offset, delay_key)
+        self.driver.execute(CancelDelayed(topic, which, wants_message=False))
 
     def reschedule(
         self,
@@ -195,7 +196,7 @@ class QueueDelays(ABC):
     def cancel(self, which: int | DelayKey) -> None:
         """Never hand it out. NotPending: it has come, or was cancelled before."""
         with _named(which):
-            self._driver.execute(CancelDelayed(self._topic, _which_put(which)))
+            self._driver.execute(CancelDelayed(self._topic, _which_put(which), wants_message=False))
 
     def reschedule(
         self,

@@ -45,8 +45,7 @@ def get(node: "Node", command: GetDelayed, _now: Now) -> DelayedMessage:
 def cancel(node: "Node", command: CancelDelayed, now: Now) -> DelayedMessage:
     """Also of a message that cannot be read."""
     place = _find(node, command.topic, command.which)
-    delaying.cancel(*place, now)
-    return delaying.describe(*place)
+    return delaying.cancel(*place, now, is_read=command.wants_message)
 
 
 def reschedule(node: "Node", command: RescheduleDelayed, now: Now) -> DelayedMessage:

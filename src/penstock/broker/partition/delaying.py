@@ -3,17 +3,21 @@
 A delayed message rests in the delay log of the partition that it will go to, and its offset there is its id.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
+from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from ...api.delays import FIRST_PLACE, DelayedMessage, DelayPlace, DelayState, DelayStats
 from ...api.publish import Delayed, Published
-from ...codec import Columns, decode_messages, read_head
+from ...codec import Columns, read_head
+from ...codec.body import Column
 from ...codec.columns import columns_of
-from ...codec.decode import due_times, open_body
+from ...codec.decode import due_times, message_rows, offsets_of, open_body
 from ...codec.head import BODY_BYTES_MAX
 from ...config import OFF
 from ...delivery.delay_records import DelayCancelled, DelayKind, DelayMoved
@@ -33,6 +37,17 @@ from .publishing import (
 )
 
 _MS = 1_000_000
+
+
+class _Stored(NamedTuple):
+    """What the delay log has of a message; it may have been moved since. Nothing if it was cleared away."""
+
+    message: Message | None = None
+    due_ns: int = 0
+    delay_key: bytes | None = None
+
+
+_NOT_STORED = _Stored()
 
 
 def publish_delayed(
@@ -90,10 +105,12 @@ def delay_columns(partition: Partition, delayed: Sequence[Delayed], now: Now) ->
     )
 
 
-def cancel(partition: Partition, identity: int, now: Now) -> None:
-    """Never deliver it. NotPending: it has fired, or was cancelled before."""
+def cancel(partition: Partition, identity: int, now: Now, *, is_read: bool) -> DelayedMessage:
+    """Never deliver it. NotPending: it has fired, or was cancelled before. Not `is_read`: the reply has no message."""
     _require_pending(partition, identity)
+    found = describe(partition, identity) if is_read else _unread(partition, identity)
     partition.record((DelayCancelled(0, partition.delayed.epoch, identity),), now)
+    return replace(found, state=DelayState.CANCELLED)
 
 
 def reschedule(partition: Partition, identity: int, due_ns: int, now: Now) -> None:
@@ -127,37 +144,48 @@ def get(partition: Partition, identity: int) -> DelayedMessage:
 
 def describe(partition: Partition, identity: int) -> DelayedMessage:
     """One delayed message, or what is known of it if it cannot be read. NotFound: it never was, or is forgotten."""
-    delays = partition.machine.delays
-    state = delays.state_of(identity)
+    state = partition.machine.delays.state_of(identity)
     if state is None:
         raise NotFound("delayed message", f"{partition.topic}/{partition.number}/{identity}")
-    message, due_ns = None, 0
+    stored = _NOT_STORED
     damage: Damaged | None = None
     try:
-        message, due_ns = _read(partition, identity)
-        if message is None and state is DelayState.PENDING:
+        stored = _read(partition, identity)
+        if stored.message is None and state is DelayState.PENDING:
             damage = _lost_in_repair(partition, identity)
     except Damaged as error:
         damage = error
     if state is DelayState.PENDING:
-        due_ns = delays.dues.of(identity)
-    key = delays.key_of(identity)
+        return replace(_unread(partition, identity), message=stored.message, damage=damage)
+    message, due_ns, key = stored
     return DelayedMessage(
         partition.topic, partition.number, identity, state, due_ns, key, message, damage
     )
 
 
-def _read(partition: Partition, identity: int) -> tuple[Message | None, int]:
-    """The message and its first due time; nothing if it was cleared away. Damaged: it is there and cannot be read."""
+def _unread(partition: Partition, identity: int) -> DelayedMessage:
+    """What memory knows of a pending message."""
+    delays = partition.machine.delays
+    due_ns, key = delays.dues.of(identity), delays.key_of(identity)
+    return DelayedMessage(
+        partition.topic, partition.number, identity, DelayState.PENDING, due_ns, key, None
+    )
+
+
+def _read(partition: Partition, identity: int) -> _Stored:
+    """One row of its batch. Damaged: it is there and cannot be read."""
     log = partition.delayed.log
     assert log is not None, "an id was given, so there is a log"
     run = log.read(identity, bytes_max=1)
     head = read_head(run.data, seed=log.seed)
-    for index, message in enumerate(decode_messages(run.data, head, size_max=BODY_BYTES_MAX)):
-        if message.offset == identity:
-            body = open_body(run.data, head, size_max=BODY_BYTES_MAX)
-            return message, int(due_times(body)[index])
-    return None, 0
+    body = open_body(run.data, head, size_max=BODY_BYTES_MAX)
+    index = bisect_left(offsets := offsets_of(body, head), identity)
+    if index == len(offsets) or offsets[index] != identity:
+        return _NOT_STORED
+    rows = np.array([index])
+    due_ns = int(due_times(body)[index])
+    (key,) = body.blob(Column.DELAY_KEYS).picked(rows, body.count)
+    return _Stored(message_rows(body, head, rows).message(0), due_ns, key)
 
 
 def _lost_in_repair(partition: Partition, identity: int) -> DamagedBatch:
