@@ -10,7 +10,6 @@ from pyroaring import BitMap64
 
 from penstock.delivery import acked_leases
 from penstock.delivery.acked_leases import AckedLeases
-from penstock.delivery.offsets import runs_of
 from penstock.runtime.malloc import malloc_bytes
 
 ACKS = st.lists(st.tuples(st.integers(1, 6), st.sets(st.integers(0, 40), min_size=1)), max_size=30)
@@ -20,7 +19,7 @@ ACKS = st.lists(st.tuples(st.integers(1, 6), st.sets(st.integers(0, 40), min_siz
 def test_every_ack_is_remembered_with_its_lease(acks):
     memory, expected = AckedLeases(), dict[int, set[int]]()
     for lease, offsets in acks:
-        memory.add(lease, runs_of(BitMap64(offsets)))
+        memory.add(lease, BitMap64(offsets))
         expected.setdefault(lease, set()).update(offsets)
     assert {lease: set(found) for lease, found in memory.items()} == expected
     assert [set(memory.of(lease)) for lease in range(8)] == [
@@ -34,7 +33,7 @@ def test_every_ack_is_remembered_with_its_lease(acks):
 def test_the_last_thousand_are_remembered():
     memory = AckedLeases()
     for lease in range(10_000):
-        memory.add(lease, (3 * lease, 2))
+        memory.add(lease, BitMap64(range(3 * lease, 3 * lease + 2)))
         assert 3 * lease in memory.of(max(0, lease))
     known = [lease for lease, _ in memory.items()]
     assert known == list(range(10_000 - len(known), 10_000))
@@ -43,9 +42,9 @@ def test_the_last_thousand_are_remembered():
 
 def test_a_lease_acked_one_by_one_in_order_is_one_run():
     memory = AckedLeases()
-    memory.add(1, (0, 5))
+    memory.add(1, BitMap64(range(5)))
     for offset in range(100_000):
-        memory.add(2, (offset, 1))
+        memory.add(2, BitMap64([offset]))
     assert len(memory.of(2)) == 100_000
     assert len(memory.of(1)) == 5
 
@@ -58,7 +57,8 @@ def test_acked_leases_cost_a_group_less_than_96_kib():
         before = malloc_bytes()
         memory = AckedLeases()
         for lease in range(2 * acked_leases._RUNS_KEPT):
-            memory.add(lease, (1 << 40 | 5 * lease, 4))
+            first = 1 << 40 | 5 * lease
+            memory.add(lease, BitMap64(range(first, first + 4)))
         python_bytes, native_bytes = tracemalloc.get_traced_memory()[0], malloc_bytes() - before
     finally:
         tracemalloc.stop()

@@ -10,8 +10,6 @@ from collections.abc import Iterable
 import numpy as np
 from pyroaring import BitMap64
 
-from .offsets import Runs, offsets_of
-
 # At least so many runs are kept, and at most twice as many. An ack that is repeated later is stale.
 _RUNS_KEPT = 1024
 _FIRST = np.zeros(1, np.int64)
@@ -25,31 +23,35 @@ class AckedLeases:
     def __init__(self) -> None:
         self._leases, self._firsts, self._counts = array("q"), array("q"), array("q")
 
-    def add(self, lease: int, runs: Runs) -> None:
+    def add(self, lease: int, acked: BitMap64) -> None:
         """Record an ack. The oldest acks are dropped at some time."""
-        if isinstance(runs, bytes):
-            offsets = np.frombuffer(offsets_of(runs).to_array(), np.int64)
-            # Faster for a few offsets than `np.diff` with a number before or behind.
-            gaps = np.flatnonzero(offsets[1:] - offsets[:-1] != 1) + 1
-            starts = np.concatenate((_FIRST, gaps))
-            firsts = offsets[starts].tolist()
-            counts = (np.append(gaps, len(offsets)) - starts).tolist()
-        else:
-            firsts, counts = [runs[0]], [runs[1]]
-        # Messages of a lease that are acked one by one mostly come in order.
-        if (
+        first, count = acked.min(), len(acked)
+        if acked.max() - first + 1 > count:
+            self._add_runs(lease, acked)
+        elif (
             self._leases
             and self._leases[-1] == lease
-            and self._firsts[-1] + self._counts[-1] == firsts[0]
+            and self._firsts[-1] + self._counts[-1] == first
         ):
-            self._counts[-1] += counts[0]
-            del firsts[0], counts[0]
-        self._leases.extend([lease] * len(firsts))
-        self._firsts.extend(firsts)
-        self._counts.extend(counts)
+            # Messages of a lease that are acked one by one mostly come in order.
+            self._counts[-1] += count
+        else:
+            self._leases.append(lease)
+            self._firsts.append(first)
+            self._counts.append(count)
         if len(self._leases) > 2 * _RUNS_KEPT:
             for column in (self._leases, self._firsts, self._counts):
                 del column[:-_RUNS_KEPT]
+
+    def _add_runs(self, lease: int, acked: BitMap64) -> None:
+        offsets = np.frombuffer(acked.to_array(), np.int64)
+        # Faster for a few offsets than `np.diff` with a number before or behind.
+        gaps = np.flatnonzero(offsets[1:] - offsets[:-1] != 1) + 1
+        starts = np.concatenate((_FIRST, gaps))
+        counts = np.append(gaps, len(offsets)) - starts
+        self._leases.frombytes(np.full(len(starts), lease).tobytes())
+        self._firsts.frombytes(offsets[starts].tobytes())
+        self._counts.frombytes(counts.tobytes())
 
     def of(self, lease: int) -> BitMap64:
         """Returns the offsets that were acked under a lease, as far as they are kept."""

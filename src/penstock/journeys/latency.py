@@ -3,7 +3,7 @@
 Counted since the start, for each topic, group and lane, with a limit on how many such series there are.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -92,12 +92,15 @@ class Latencies:
 def add_times(histogram: Histogram, times_ns: Sequence[int], now_ns: int) -> None:
     """Count how long ago each of these times is, which are in the order of the log.
 
-    Messages of one batch mostly have one time. Of many that differ, neighbours count as the first of them: what a poll
-    of thousands costs must not depend on how many there are.
+    Messages of one batch mostly have one time, and count together. Of many that differ, neighbours count as the first
+    of them: what a poll of thousands costs must not depend on how many there are.
     """
-    if not times_ns:
-        return
     count = len(times_ns)
-    step = count if times_ns[0] == times_ns[-1] else max(1, count // _STEPS)
-    for first in range(0, count, step):
-        histogram.add(max(0, now_ns - times_ns[first]) / _S, min(step, count - first))
+    least = max(1, count // _STEPS)
+    start = 0
+    while start < count:
+        time_ns = times_ns[start]
+        # They need not be in order, so this may end too soon, or have others among them.
+        stop = min(count, max(start + least, bisect_right(times_ns, time_ns, start)))
+        histogram.add(max(0, now_ns - time_ns) / _S, stop - start)
+        start = stop

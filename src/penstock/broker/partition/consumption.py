@@ -1,7 +1,6 @@
 """Polls and answers of a group on one partition: delivery decides, the partition records."""
 
 from collections.abc import Iterable, Mapping
-from itertools import groupby
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -31,7 +30,7 @@ from ...model import Priority
 from .batch_cache import CachedBatch
 from .damage import Skip, behind
 from .partition import Now, Partition
-from .rows import MIXED, Rows, by_priority, rows_of
+from .rows import Rows, by_priority, rows_of
 
 # A poll that found nothing fit to hand out looks at this many at a time, until it has found something.
 _LOOK_AHEAD = 10_000
@@ -98,11 +97,12 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
         if outcome.reply.offsets:
             granted = outcome.reply
             rows = rows_of(seen, granted.offsets, has_delays=partition.machine.has_delay_log)
-            if choice.is_by_lanes:
-                rows = by_priority(rows)
-            _note_served(delivery, rows, now)
+            in_lanes = by_priority(rows)
+            _note_served(delivery, in_lanes, now)
             name = partition.machine.names[delivery.group]
-            partition.times.leased(delivery, name, granted.lease, rows, now.wall_ns)
+            partition.times.leased(delivery, name, granted.lease, in_lanes, now.wall_ns)
+            if choice.is_by_lanes:
+                rows = in_lanes
             return LeasedMessages(*_parts(partition, delivery, granted.lease, rows))
         look = room if is_look else _LOOK_AHEAD
     return LeasedMessages()
@@ -136,12 +136,7 @@ def _note_served(delivery: Delivery, found: list[Rows], now: Now) -> None:
     averages, now_ns = delivery.hints.averages, now.monotonic_ns
     for priority, columns, *_ in found:
         times = columns.timestamps
-        if priority != MIXED:
-            averages[priority].add(len(times), max(0, now.wall_ns - times[0]), now_ns)
-            continue
-        for lane, same in groupby(range(len(times)), columns.priorities.__getitem__):
-            rows = [*same]
-            averages[lane].add(len(rows), max(0, now.wall_ns - times[rows[0]]), now_ns)
+        averages[priority].add(len(times), max(0, now.wall_ns - times[0]), now_ns)
 
 
 def lane_stats(partition: Partition, delivery: Delivery, now: Now) -> PartitionLanes:

@@ -12,8 +12,7 @@ from pyroaring import BitMap64
 from ...delivery import Delivery
 from ...delivery.offsets import Runs, known_among, offsets_of
 from ...journeys.latency import LaneTimes, Latencies, add_times
-from ...model import MessageColumns
-from .rows import MIXED, Rows
+from .rows import Rows
 
 # Leases that ended without an ack are forgotten when there are so many more than there are leases.
 _SPARE_LEASES = 64
@@ -57,11 +56,8 @@ class DeliveryTimes:
         """Take note of a poll."""
         parts: list[LeasedPart] = []
         for lane, columns, *_ in found:
-            if lane != MIXED:
-                figures = self._latencies.of(self._topic, group, lane)
-                parts.append(LeasedPart(figures, columns.offsets, columns.timestamps))
-            else:
-                parts += self._by_lane(group, columns)
+            figures = self._latencies.of(self._topic, group, lane)
+            parts.append(LeasedPart(figures, columns.offsets, columns.timestamps))
         self._leased[delivery.group, lease] = parts
         failures = delivery.failures
         for part in parts:
@@ -69,16 +65,6 @@ class DeliveryTimes:
             add_times(part.figures.first_delivery, first.times_ns, now_ns)
         if len(self._leased) > len(delivery.leases.by_number) + _SPARE_LEASES:
             self._forget_ended(delivery)
-
-    def _by_lane(self, group: str, columns: MessageColumns) -> list[LeasedPart]:
-        offsets, times_ns = columns.offsets, columns.timestamps
-        found = []
-        for lane in sorted(set(columns.priorities)):
-            rows = [row for row, priority in enumerate(columns.priorities) if priority == lane]
-            figures = self._latencies.of(self._topic, group, lane)
-            some, times = [offsets[row] for row in rows], [times_ns[row] for row in rows]
-            found.append(LeasedPart(figures, some, times))
-        return found
 
     def _forget_ended(self, delivery: Delivery) -> None:
         known = delivery.leases.by_number

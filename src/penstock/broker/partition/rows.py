@@ -1,8 +1,9 @@
 """The messages of a poll in columns, one part for each batch that they lie in."""
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import compress
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +18,12 @@ from ...delivery.offsets import next_of
 from ...model import MessageColumns
 from .batch_cache import CachedBatch
 
-MIXED = -1
+_MIXED = -1
+_priority_of = attrgetter("priority")
 
 
 class Rows(NamedTuple):
-    """Messages of one batch in columns, and their priority, MIXED if it is not one; the rest: see LeasedPart."""
+    """Messages of one batch in columns, and their priority, _MIXED if it is not one; the rest: see LeasedPart."""
 
     priority: int
     columns: MessageColumns
@@ -43,7 +45,7 @@ def rows_of(seen: list[CachedBatch], offsets: BitMap64, *, has_delays: bool) -> 
             columns = _some_rows(opened, offsets, count)
         priority = body.numbers.get(Column.PRIORITIES, NORMAL)
         ids = ids_of(body, head) if has_delays else {}
-        lane = priority if isinstance(priority, int) else MIXED
+        lane = priority if isinstance(priority, int) else _MIXED
         found.append(Rows(lane, columns, body.is_bare, ids))
     return found
 
@@ -67,14 +69,21 @@ def _some_rows(opened: CachedBatch, offsets: BitMap64, count: int) -> MessageCol
 
 
 def by_priority(found: list[Rows]) -> list[Rows]:
-    """The most urgent ones first; in a lane they stay in their order. Whole batches, if each has one priority."""
-    if all(rows.priority != MIXED for rows in found):
-        return sorted(found, key=attrgetter("priority"))
+    """The most urgent ones first, each part with one priority; in a lane they stay in their order."""
+    if _MIXED not in map(_priority_of, found):
+        return sorted(found, key=_priority_of)
     columns = joined_columns([rows.columns for rows in found])
     order = sorted(range(len(columns.offsets)), key=columns.priorities.__getitem__)
-    ordered = columns.each(lambda column: [column[row] for row in order])
+    if len(order) > 1:
+        columns = columns.each(itemgetter(*order))
     ids = {offset: one for rows in found for offset, one in rows.delay_ids.items()}
-    return [Rows(MIXED, ordered, delay_ids=ids)]
+    parts, start = [], 0
+    while start < len(order):
+        lane = columns.priorities[start]
+        stop = bisect_right(columns.priorities, lane, start)
+        parts.append(Rows(lane, columns.rows(start, stop), delay_ids=ids))
+        start = stop
+    return parts
 
 
 def ids_of(body: Body, head: Head) -> dict[int, int]:
