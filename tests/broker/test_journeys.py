@@ -1,5 +1,13 @@
 """Journeys: the story of a message is complete and in order, for every group, whatever happened to the broker."""
 
+import random
+from collections import Counter
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+
+import pytest
+
 from penstock.api.dead_letters import RedriveDeadLetters, Target
 from penstock.api.groups import CloseGroup
 from penstock.api.journeys import (
@@ -9,10 +17,13 @@ from penstock.api.journeys import (
 )
 from penstock.api.publish import Delayed
 from penstock.api.start import EARLIEST
+from penstock.broker import Received
 from penstock.model import Message, Priority
 
 from .journeys import EVERY_STOP, journey, told
 from .world import GROUP, MS, TOPIC, World
+
+LEASE = attrgetter("lease")
 
 
 @EVERY_STOP
@@ -216,3 +227,55 @@ def test_latency_is_counted_for_each_lane_of_a_group():
     assert sum(lanes["high"].acked.buckets) == 1
     world.delete()
     assert world.execute(DescribeJourneys()).latency == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_latency_is_that_of_each_message_however_they_are_polled_and_acked(seed):
+    rng, world = random.Random(seed), World()
+    world.topic()
+    world.group()
+    published: dict[bytes, float] = {}
+    polls: Counter[bytes] = Counter()
+    last_ns = world.wall_ns
+    held: list[Received] = []
+    waited: dict[str, list[float]] = {"first_delivery": [], "acked": [], "attempts": []}
+    for _ in range(60):
+        world.wait(rng.choice((0, 0, 3, 70)))
+        now = world.monotonic_ns / (1000 * MS)
+        match rng.randrange(5):
+            case 0 | 1:
+                values = [b"%d" % (len(published) + one) for one in range(rng.choice((1, 5, 30)))]
+                lanes = rng.choices(list(Priority), k=rng.choice((1, 3)))
+                times_ns = sorted(rng.randint(last_ns, world.wall_ns) for _ in values)
+                last_ns = world.wall_ns
+                world.publish(
+                    *(
+                        Message(one, priority=rng.choice(lanes), timestamp=time_ns)
+                        for one, time_ns in zip(values, times_ns, strict=True)
+                    )
+                )
+                offset = world.wall_ns - world.monotonic_ns
+                published |= {
+                    one: (time_ns - offset) / (1000 * MS)
+                    for one, time_ns in zip(values, times_ns, strict=True)
+                }
+            case 2 | 3:
+                got = world.poll(rng.choice((1, 10, 50)))
+                new = [one.value for one in got if not polls[one.value]]
+                waited["first_delivery"] += [now - published[one] for one in new]
+                polls.update(one.value for one in got)
+                held += got
+            case _:
+                for _, lease in groupby(sorted(held, key=LEASE), key=LEASE):
+                    some = [one for one in lease if rng.random() < 0.6]
+                    answer = rng.choice((world.ack, world.ack, partial(world.nack, delay_ms=0)))
+                    answer(*some)
+                    held = [one for one in held if one not in some]
+                    if answer == world.ack:
+                        waited["acked"] += [now - published[one.value] for one in some]
+                        waited["attempts"] += [polls[one.value] for one in some]
+    rows = world.execute(DescribeJourneys()).latency
+    for name, figures in waited.items():
+        found = [getattr(one, name) for one in rows]
+        assert sum(one.count for one in found) == len(figures)
+        assert sum(one.total for one in found) == pytest.approx(sum(figures), abs=1e-6)

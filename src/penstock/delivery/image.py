@@ -158,7 +158,7 @@ def restore_failures(delivery: "Delivery", record: FailuresImage) -> None:
 
 
 def restore_acked(delivery: "Delivery", record: AckedImage) -> None:
-    delivery.acked_recently.add(record.lease, offsets_of(record.runs))
+    delivery.acked_recently.add(record.lease, record.runs)
 
 
 def restore_released(delivery: "Delivery", record: ReleasedImage) -> None:

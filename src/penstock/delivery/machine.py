@@ -160,7 +160,7 @@ class Delivery:
         offsets = offsets_of(record.runs)
         self.leases.take(record.lease, offsets)
         self._finish(offsets)
-        self.acked_recently.add(record.lease, offsets)
+        self.acked_recently.add(record.lease, record.runs)
 
     def _pass(self, offsets: BitMap64, cursor: int) -> None:
         """Set the cursor, and add offsets beyond it to `ahead`."""

@@ -25,17 +25,28 @@ class LeasedPart(NamedTuple):
     offsets: Sequence[int]
     times_ns: Sequence[int]
 
-    def among(self, wanted: BitMap64) -> "LeasedPart":
-        return self._of_rows([row for row, one in enumerate(self.offsets) if one in wanted])
+    def times_among(self, acked: BitMap64) -> Sequence[int]:
+        """When those of a set were published."""
+        first, end, times_ns = self.offsets[0], self.offsets[-1] + 1, self.times_ns
+        if end - first == len(times_ns):
+            count = acked.range_cardinality(first, end)
+            if count in (0, len(times_ns)) or times_ns[0] == times_ns[-1]:
+                # It does not matter which of them.
+                return times_ns[:count]
+        return [time for one, time in zip(self.offsets, times_ns, strict=True) if one in acked]
 
-    def without(self, known: Container[int] | BitMap64) -> "LeasedPart":
-        return self._of_rows([row for row, one in enumerate(self.offsets) if one not in known])
+    def times_without(self, failed: Container[int]) -> Sequence[int]:
+        """When those that are not in a table were published."""
+        rows = zip(self.offsets, self.times_ns, strict=True)
+        return [time for one, time in rows if one not in failed]
 
-    def _of_rows(self, rows: list[int]) -> "LeasedPart":
-        offsets, times_ns = self.offsets, self.times_ns
-        return LeasedPart(
-            self.figures, [offsets[row] for row in rows], [times_ns[row] for row in rows]
-        )
+
+class _Lease(NamedTuple):
+    """What a poll leased, how many messages, and how many of them were not acked yet."""
+
+    parts: Sequence[LeasedPart]
+    total: int
+    left: int
 
 
 class DeliveryTimes:
@@ -43,7 +54,7 @@ class DeliveryTimes:
 
     def __init__(self, topic: str, latencies: Latencies) -> None:
         self._topic, self._latencies = topic, latencies
-        self._leased: dict[tuple[int, int], list[LeasedPart]] = {}
+        self._leased: dict[tuple[int, int], _Lease] = {}
 
     def leased(
         self,
@@ -55,49 +66,44 @@ class DeliveryTimes:
     ) -> None:
         """Take note of a poll."""
         parts: list[LeasedPart] = []
+        count = 0
         for lane, columns, *_ in found:
             figures = self._latencies.of(self._topic, group, lane)
             parts.append(LeasedPart(figures, columns.offsets, columns.timestamps))
-        self._leased[delivery.group, lease] = parts
+            count += len(columns.offsets)
+        self._leased[delivery.group, lease] = _Lease(parts, count, count)
         failures = delivery.failures
         for part in parts:
-            first = part.without(failures.keys()) if failures else part
-            add_times(part.figures.first_delivery, first.times_ns, now_ns)
+            times_ns = part.times_without(failures) if failures else part.times_ns
+            add_times(part.figures.first_delivery, times_ns, now_ns)
         if len(self._leased) > len(delivery.leases.by_number) + _SPARE_LEASES:
             self._forget_ended(delivery)
 
     def _forget_ended(self, delivery: Delivery) -> None:
         known = delivery.leases.by_number
         self._leased = {
-            place: parts
-            for place, parts in self._leased.items()
+            place: one
+            for place, one in self._leased.items()
             if place[0] != delivery.group or place[1] in known
         }
 
     def acked(self, delivery: Delivery, lease: int, runs: Runs, now_ns: int) -> None:
         """Take note of an ack, before it is applied."""
-        parts = self._leased.pop((delivery.group, lease), None)
-        if parts is None:
+        place = delivery.group, lease
+        known = self._leased.pop(place, None)
+        if known is None:
             return
-        total = 0
-        for part in parts:
-            total += len(part.offsets)
-        # A single run that is all of the lease, as most acks are, is counted without a set.
-        if isinstance(runs, bytes) or sum(runs[1:]) < total:
-            done = offsets_of(runs)
-            if len(done) < total:
-                self._leased[delivery.group, lease] = [part.without(done) for part in parts]
-                parts = [part.among(done) for part in parts]
-        for part in parts:
-            add_times(part.figures.acked, part.times_ns, now_ns)
+        acked = offsets_of(runs)
+        left = known.left - len(acked)
+        if left > 0:
+            self._leased[place] = known._replace(left=left)
+        for part in known.parts:
+            times_ns = part.times_ns if len(acked) == known.total else part.times_among(acked)
+            add_times(part.figures.acked, times_ns, now_ns)
+            again: Sequence[int] = ()
             if delivery.failures:
-                _count_attempts(part, delivery)
-            else:
-                part.figures.attempts.add(1, len(part.offsets))
-
-
-def _count_attempts(part: LeasedPart, delivery: Delivery) -> None:
-    again = known_among(delivery.failures, BitMap64(list(part.offsets)))
-    for offset in again:
-        part.figures.attempts.add(delivery.attempts_of(offset))
-    part.figures.attempts.add(1, len(part.offsets) - len(again))
+                again = known_among(delivery.failures, acked & BitMap64(list(part.offsets)))
+            attempts = part.figures.attempts
+            for offset in again:
+                attempts.add(delivery.attempts_of(offset))
+            attempts.add(1, len(times_ns) - len(again))
