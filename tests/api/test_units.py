@@ -1,4 +1,4 @@
-"""Durations, times and priorities mean the same wherever they are written; only a bare number is the way's own."""
+"""Durations, times, sizes and priorities mean the same wherever they stand; only a bare number is the way's own."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -15,6 +15,8 @@ from penstock.api.units import (
     duration_ms,
     duration_ns,
     priority_of,
+    setting_number,
+    size_bytes,
     time_ns,
     time_text,
 )
@@ -105,3 +107,49 @@ def test_priorities_by_name_and_number():
     for wrong in (None, True, 5, -1, "5", "huge", 2.0, "9" * 5000):
         with pytest.raises(Refused, match="critical"):
             priority_of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        ("7B", 7),
+        ("512KiB", 512 << 10),
+        (" 64 MiB", 64 << 20),
+        ("1.5GiB", 3 << 29),
+        ("2TiB", 2 << 40),
+        ("3KB", 3000),
+        ("10MB", 10_000_000),
+        ("2GB", 2_000_000_000),
+        ("0.5TB", 500_000_000_000),
+    ],
+)
+def test_a_size_with_its_unit(written, size):
+    assert size_bytes(written) == size
+    assert type(size_bytes(written)) is int
+
+
+@pytest.mark.parametrize("written", ["", "7", "7iB", "7 apples", "MiB", "-1KiB", "7kib", "1e3KB"])
+def test_what_is_no_size_is_refused(written):
+    with pytest.raises(Refused) as refusal:
+        size_bytes(written, "retention_bytes")
+    assert refusal.value.fields["field"] == "retention_bytes"
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "found"),
+    [
+        ("retention_bytes", "10GiB", 10 << 30),
+        ("catch_up_bytes_per_s", "5MB", 5_000_000),
+        ("visibility_timeout_ms", "30s", 30_000),
+        ("poll_timeout_ms_max", "1m", 60_000),
+        ("linger_ms", "0.5ms", 0.5),
+        ("retention_hours", "7d", 168),
+        ("retention_hours", "90m", 1.5),
+        ("retention_bytes", "-1", "-1"),
+        ("retention_bytes", 5, 5),
+        ("max_retries", "3", "3"),
+        ("compression", "zstd", "zstd"),
+    ],
+)
+def test_a_setting_counts_what_its_name_says(name, written, found):
+    assert setting_number(name, written) == found

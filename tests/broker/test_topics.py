@@ -168,6 +168,13 @@ def test_settings_come_back_as_they_were_written() -> None:
     assert config_from(settings_of(config)) == config
 
 
+def test_settings_of_a_topic_may_have_units() -> None:
+    written = {"retention_bytes": "10GiB", "visibility_timeout_ms": "30s", "retention_hours": "7d"}
+    config = config_from(written)
+    assert (config.retention_bytes, config.retention_hours) == (10 << 30, 168)
+    assert config.visibility_timeout_ms == 30_000
+
+
 def test_new_settings_hold_for_partitions_that_are_open() -> None:
     world = World()
     world.topic(max_in_flight=1)
@@ -379,6 +386,11 @@ def test_a_deletion_that_a_power_cut_ends_leaves_nothing_behind_at_the_next_star
         ({"ttl_action": "burn"}, "ttl_action must be drop or dlq, got 'burn'"),
         ({"compression": "gzip"}, "compression must be none, lz4 or zstd, got 'gzip'"),
         ({"max_retries": -5}, "max_retries must be >= -1, got -5"),
+        ({"ttl_ms": "0.5ms"}, "ttl_ms must be a whole number, got '0.5ms'"),
+        (
+            {"retention_bytes": "1 apple"},
+            'retention_bytes must look like "512KiB", "64MiB", "10GB" or a number of bytes, got \'1 apple\'',
+        ),
     ],
 )
 def test_a_wrong_setting_is_named_and_no_other(settings, said) -> None:

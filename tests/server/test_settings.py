@@ -34,7 +34,7 @@ htpp: {body_bytes_max: 5}
         "broker.prot; did you mean broker.port?",
         "broker.port must be in 0..65535, got 99999",
         "storage.fsync: Invalid enum value 'sometimes'",
-        "storage.retention_hours: Expected `float`, got `str`",
+        "storage.retention_hours must look like ",
         "no section htpp; did you mean http?",
     ):
         assert any(wanted in one for one in problems), wanted
@@ -49,6 +49,21 @@ def test_environment_beats_the_file_and_flags_beat_both():
         "broker: {port: 1}", environment=environment, flags={("broker", "port"): 3}
     )
     assert flagged.broker.port == 3
+
+
+def test_sizes_and_durations_may_have_units():
+    found = read_settings(
+        "storage: {segment_size_bytes: 32MiB, retention_hours: 7d}",
+        environment={"PENSTOCK_CONSUMER__VISIBILITY_TIMEOUT_MS": "2m"},
+        flags={("storage", "min_free_bytes"): "8MiB"},
+    )
+    assert (found.storage.segment_size_bytes, found.storage.retention_hours) == (32 << 20, 168)
+    assert found.consumer.visibility_timeout_ms == 120_000
+    assert found.storage.min_free_bytes == 8 << 20
+    problems = problems_of("storage: {segment_size_bytes: 32 apples, fsync_interval_ms: 0.5ms}")
+    assert len(problems) == 2
+    assert any("storage.segment_size_bytes" in one for one in problems)
+    assert any("storage.fsync_interval_ms" in one for one in problems)
 
 
 def test_how_segments_are_closed_and_kept_can_be_said_in_file_environment_and_flags():

@@ -1,4 +1,4 @@
-"""Durations, times and priorities as people and programs write them: one parser each, for every way in.
+"""Durations, times, sizes and priorities as people and programs write them: one parser each, for every way in.
 
 What a number without a unit means is the way's own convention, and `Bare` names it: seconds in Python, milliseconds in
 HTTP and in YAML. A command line refuses it, because its reader cannot know which of the two was meant.
@@ -37,6 +37,9 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", re.ASCII)
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B", re.ASCII)
+_BARE_NUMBER = re.compile(r"\s*-?\d+(?:\.\d*)?\s*", re.ASCII)
+_HOUR_NS = 3600 * _S_NS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN_MAX = 40
 PRIORITIES = {one.name.lower(): int(one) for one in Priority} | {"medium": int(Priority.NORMAL)}
@@ -105,6 +108,37 @@ def duration_ms(given: Duration, what: str = "a duration", *, bare: Bare = Bare.
 def duration_s(given: Duration, what: str = "a duration") -> float:
     """A duration in seconds."""
     return duration_ns(given, what) / _S_NS
+
+
+def size_bytes(given: str, what: str = "a size") -> float:
+    """A size in bytes from text with a unit: KB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB of 1024."""
+    written = _SIZE.fullmatch(given.strip())
+    if written is None or (written[3] and not written[2]):
+        raise Refused(
+            f'{what} must look like "512KiB", "64MiB", "10GB" or a number of bytes, got {given[:_SHOWN_MAX]!r}',
+            field=what,
+        )
+    return _whole(
+        float(written[1]) * (1024 if written[3] else 1000) ** " KMGT".index(written[2] or " ")
+    )
+
+
+def setting_number(name: str, given: object) -> object:
+    """What a setting counts, by the last word of its name, from text with a unit; anything else as it is. Refused."""
+    if not isinstance(given, str) or _BARE_NUMBER.fullmatch(given):
+        return given
+    words = name.split("_")
+    if "bytes" in words:
+        return size_bytes(given, name)
+    if "ms" in words:
+        return _whole(duration_ns(given, name, bare=Bare.MILLISECONDS) / _MS_NS)
+    if "hours" in words:
+        return _whole(duration_ns(given, name, bare=Bare.REFUSED) / _HOUR_NS)
+    return given
+
+
+def _whole(number: float) -> float:
+    return int(number) if number.is_integer() else number
 
 
 def time_ns(written: str, what: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from ..api.units import setting_number
 from ..config import TopicConfig
 from ..errors import AlreadyExists, InvalidConfig, NotFound, Refused
 from ..kernel import Outcome
@@ -183,9 +184,11 @@ def _joined(wrong: list[InvalidConfig]) -> InvalidConfig:
 def _converted(name: str, value: object) -> Any:
     """A setting as the configuration has it. InvalidConfig if it is of another kind."""
     try:
-        return msgspec.convert(_storable(name, value), _HINTS[name])
+        return msgspec.convert(setting_number(name, _storable(name, value)), _HINTS[name])
     except msgspec.ValidationError:
         raise InvalidConfig(name, value, _expected(name)) from None
+    except Refused as error:
+        raise InvalidConfig(name, value, _expected(name), said=str(error)) from None
 
 
 def _unknown_settings(names: list[str], known: list[str]) -> InvalidConfig | None:

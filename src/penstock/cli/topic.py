@@ -20,7 +20,7 @@ Examples:
   penstock topic create orders --if-missing          for scripts that run twice
   penstock topic list                                all of them, with sizes
   penstock topic show orders --json                  offsets and settings
-  penstock topic set orders retention_hours=24       change settings; the others stay
+  penstock topic set orders retention_hours=7d       change settings; the others stay
   penstock topic grow orders 12                      more partitions
   penstock topic compact orders                      free what retention lets go, now
   penstock topic delete orders                       with everything in it

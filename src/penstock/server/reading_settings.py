@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
+from ..api.units import setting_number
 from ..config import TopicConfig
-from ..errors import InvalidConfig, InvalidSettings
+from ..errors import InvalidConfig, InvalidSettings, Refused
 from .settings import Settings, conflicts
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
@@ -142,7 +143,12 @@ def _take(value: Value, given: dict[tuple[str, str], Value], problems: list[str]
     if value.is_text and hints[value.key] == tuple[str, ...]:
         found = [one.strip() for one in found.split(",") if one.strip()]
     try:
+        if hints[value.key] in (int, float):
+            found = setting_number(value.key, found)
         found = msgspec.convert(found, hints[value.key], strict=not value.is_text)
+    except Refused as error:
+        problems.append(f"{value.source}: {value.section}.{error}")
+        return False
     except msgspec.ValidationError as error:
         problems.append(f"{value.source}: {value.name}: {error}{_choices(hints[value.key])}")
         return False
@@ -310,6 +316,10 @@ Made from the source by `penstock config reference`; a test keeps it so.
 9000`, or `--set SECTION.KEY=VALUE` for any of them. Lists are written with commas in a variable and in a flag. A key
 that does not exist, a value of the wrong kind and a value out of range are all reported together, and nothing starts.
 `penstock config check` does only that; `penstock config show` prints what holds.
+
+Sizes and durations may have units, in settings of topics too: `segment_size_bytes: 64MiB`, `retention_hours: 7d`,
+`visibility_timeout_ms: 30s`. KB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB of 1024. Without a unit a
+number is what the name says.
 
 Settings marked SIGHUP take effect in a running process when it gets that signal; for others it says that they need
 a restart. The sections `storage`, `consumer`, `dlq` and `topic` are what a *new* topic starts with, as far as a topic
