@@ -104,14 +104,21 @@ def test_the_rest_of_the_server_goes_on(http, path):
 
 def test_who_reads_all_of_its_topic_is_told_and_the_rest_can_be_read(url, capsys):
     with Client(url) as client:
+        read: list[int] = []
         with pytest.raises(PartitionFaulty) as told:
-            list(client.read("t"))
+            read.extend(number for number, _ in client.read("t"))
+        assert 0 in read
+        with pytest.raises(PartitionFaulty):
+            next(iter(client.read("t", follow=True)))
         assert (told.value.fields["topic"], told.value.fields["partition"]) == ("t", 1)
         assert "partition-1/messages" in told.value.fields["path"]
         assert [number for number, _ in client.read("t", partition=0)][:1] == [0]
     for more in ([], ["--last", "1"]):
-        assert run(root, ["consume", "t", *more, "--server", url]) == Exit.UNAVAILABLE
-        assert len(capsys.readouterr().err.splitlines()) == 1
+        assert run(root, ["consume", "t", *more, "--server", url]) == Exit.FOUND_PROBLEMS
+        printed = capsys.readouterr()
+        assert printed.out.startswith("0/")
+        assert len(printed.err.splitlines()) == 1
+    assert run(root, ["consume", "t", "--count", "1", "--server", url]) == Exit.OK
 
 
 def test_the_client_and_the_command_line_show_it(url, capsys):

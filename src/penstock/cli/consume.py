@@ -133,13 +133,14 @@ def parts_of(topic: str, is_bare: bool, written: str | None, output: Output) -> 
 def last_messages(
     client: "Client", topic: str, partition: int | None, count: int
 ) -> Iterator[tuple[int, "Message"]]:
-    """Returns the newest messages, over all partitions by their timestamps."""
+    """Yields the newest messages, over all partitions by their timestamps. PartitionFaulty: of all but one."""
     described = client.topic(topic)
     if partition is not None and partition not in range(described.partitions):
         raise NotFound("partition", f"{topic}/{partition}")
     numbers = range(described.partitions) if partition is None else [partition]
+    faulty = [one for one in numbers if str(one) in described.faulty]
     found: list[tuple[int, Message]] = []
-    for number in numbers:
+    for number in sorted({*numbers} - {*faulty}):
         ends, back = described.ends(number), count
         while True:
             start = max(ends.earliest, ends.latest - back)
@@ -149,7 +150,9 @@ def last_messages(
             back *= 8  # Compaction has left holes.
         found.extend(newest)
     found.sort(key=lambda one: one[1].timestamp)
-    return iter(found[-count:])
+    yield from found[-count:]
+    for number in faulty:
+        described.ends(number)  # Raises.
 
 
 class MessagePrinter:

@@ -8,7 +8,16 @@ from enum import IntEnum
 
 import click
 
-from ..errors import Damaged, Fatal, Internal, PenstockError, Refused, Unauthenticated, Unavailable
+from ..errors import (
+    Damaged,
+    Fatal,
+    Internal,
+    PartitionFaulty,
+    PenstockError,
+    Refused,
+    Unauthenticated,
+    Unavailable,
+)
 
 PROGRAM = "penstock"
 
@@ -28,7 +37,7 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.OK: "done",
-    Exit.FOUND_PROBLEMS: "a check found problems, or stored bytes are damaged",
+    Exit.FOUND_PROBLEMS: "a check found problems, or stored bytes are damaged or missing",
     Exit.USAGE: "the command line is wrong",
     Exit.REFUSED: "the request was refused; repeating it will not help",
     Exit.UNAVAILABLE: "something it needs is not there; try again later",
@@ -37,6 +46,7 @@ MEANINGS = {
 }
 
 EXIT_OF_FAMILY: dict[type[PenstockError], Exit] = {
+    PartitionFaulty: Exit.FOUND_PROBLEMS,
     Refused: Exit.REFUSED,
     Unavailable: Exit.UNAVAILABLE,
     Damaged: Exit.FOUND_PROBLEMS,

@@ -12,7 +12,7 @@ from ..api.fetch import Fetch, FetchReply
 from ..api.start import EARLIEST, Start
 from ..api.units import Duration, Moment, moment_ns
 from ..codec import Head, Origin, batches_in, decode_messages
-from ..errors import BadAnswer, MalformedBatch, NotFound, Refused
+from ..errors import BadAnswer, MalformedBatch, NotFound, PartitionFaulty, Refused
 from ..model import Message
 from .commands import name_of, past_moment
 from .replies import REPLY_BYTES_MAX
@@ -188,10 +188,16 @@ class PartitionReader:
 
 
 class TopicReader:
-    """Reads partitions in turns. `next` says which one to fetch from, `advance` takes what it gave."""
+    """Reads partitions in turns. `next` says which one to fetch from, `advance` takes what it gave.
 
-    def __init__(self, partitions: Iterable[PartitionReader]) -> None:
+    `fault` is why another partition cannot be read: raised when these are done.
+    """
+
+    def __init__(
+        self, partitions: Iterable[PartitionReader], fault: PartitionFaulty | None = None
+    ) -> None:
         self._partitions = deque(one for one in partitions if not one.is_done)
+        self._fault = fault
         self._empty_in_a_row = 0
 
     def partitions(self) -> list[PartitionReader]:
@@ -202,8 +208,10 @@ class TopicReader:
         self._partitions = deque(one for one in self._partitions if not one.is_done)
 
     def next(self) -> PartitionReader | None:
-        """The partition to fetch from now; None when all are done."""
+        """The partition to fetch from now; None when all are done. PartitionFaulty: all but one that is faulty."""
         if not self._partitions:
+            if self._fault is not None:
+                raise self._fault
             return None
         first, count = self._partitions[0], len(self._partitions)
         if first.end is None:
@@ -232,8 +240,19 @@ def topic_reader(
         raise NotFound("partition", f"{topic.name}/{partition}")
     if isinstance(start, int):
         whole_number("the offset to start from", start, 0)
-    numbers = range(topic.partitions) if partition is None else [partition]
-    return TopicReader(_partition_reader(topic, start, one, follow) for one in numbers)
+    if partition is not None:
+        return TopicReader([_partition_reader(topic, start, partition, follow)])
+    readers: list[PartitionReader] = []
+    fault: PartitionFaulty | None = None
+    for number in range(topic.partitions):
+        try:
+            readers.append(_partition_reader(topic, start, number, follow))
+        except PartitionFaulty as error:
+            # Who follows never comes to the end, where this is told.
+            if follow:
+                raise
+            fault = fault or error
+    return TopicReader(readers, fault)
 
 
 def _partition_reader(topic: Topic, start: Moment, number: int, follow: bool) -> PartitionReader:

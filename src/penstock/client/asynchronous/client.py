@@ -231,6 +231,8 @@ class AsyncClient(AsyncSchedules, AsyncSchemas):
 
         `start`: earliest, latest, an offset, a moment, or a span ("15m": so long ago). It ends where the topic ended
         when it began, or before the offset or the moment of `until`. With `follow` it waits for more, for ever.
+
+        PartitionFaulty: one cannot be read; that comes when the others are done, and with `follow` at once.
         """
         from .prefetch import fetch
 
