@@ -129,6 +129,8 @@ def test_the_client_and_the_command_line_show_it(url, capsys):
     assert "partition 1 is FAULTY" in capsys.readouterr().out
     assert run(root, ["group", "lag", "g", "--server", url]) == Exit.OK
     assert "t/1 is FAULTY" in capsys.readouterr().err
+    assert run(root, ["delay", "list", "t", "--server", url]) == Exit.OK
+    assert "t/1, which is FAULTY" in capsys.readouterr().err
 
 
 def test_a_partition_of_another_version_is_faulty_and_the_broker_serves_the_rest(tmp_path):

@@ -47,6 +47,7 @@ def list_delayed(topic: str, *, limit: int, broker: BrokerOptions, output: Outpu
     """Show what is to come, the next first, also the next message of each schedule."""
     with connected(broker) as client:
         found = first_page(client, topic, limit)
+        faulty = client.topic(topic).faulty
     coming: list[DelayedMessage | NextOccurrence] = [*found.messages, *found.schedules]
     coming.sort(key=lambda one: one.due_ns)
     rows = [row_of(one, output) for one in coming]
@@ -54,6 +55,8 @@ def list_delayed(topic: str, *, limit: int, broker: BrokerOptions, output: Outpu
     damage = [one.damage for one in found.messages if one.damage is not None]
     if damage:
         click.echo(f"{len(damage)} cannot be read: {damage[0]}", err=True)
+    for number, reason in faulty.items():
+        click.echo(f"without those of {topic}/{number}, which is FAULTY: {reason}", err=True)
 
 
 def first_page(client: "Client", topic: str, limit: int) -> "DelayedPage":
