@@ -69,10 +69,11 @@ def test_a_missing_partition_or_part_of_one_is_damage(data, capsys, lost):
     assert code == Exit.FOUND_PROBLEMS
     assert problems(lines, data) == {("damage", "partition", path)}
     assert lines[-1]["is_good"] is False
-    run(root, ["log", "verify", str(data)])
-    said = capsys.readouterr().out
-    assert path in said
-    assert "NOT GOOD; meta knows 2 topics with 3 partitions; 1 damage" in said
+    for look in (["verify"], ["repair", "--dry-run"], ["repair"]):
+        assert run(root, ["log", *look, str(data)]) == Exit.FOUND_PROBLEMS
+        said = capsys.readouterr().out
+        assert path in said
+        assert "NOT GOOD; meta knows 2 topics with 3 partitions; 1 damage" in said
 
 
 @pytest.mark.parametrize("part", ["", "/messages", "/state", "/delayed"])

@@ -163,11 +163,14 @@ def verify(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId
         print_report(report, location, is_json=is_json)
         return report.is_good
 
-    outcome = for_each_log(directory, check)
-    if is_data_directory(directory):
-        is_good = check_inventory(directory, is_json=is_json)
-        outcome = outcome if is_good else max(outcome, Exit.FOUND_PROBLEMS)
-    ctx.exit(outcome)
+    ctx.exit(with_inventory(directory, for_each_log(directory, check), is_json=is_json))
+
+
+def with_inventory(directory: Path, outcome: Exit, *, is_json: bool) -> Exit:
+    """Check a whole data directory behind its logs, too. Returns the worse outcome."""
+    if not is_data_directory(directory) or check_inventory(directory, is_json=is_json):
+        return outcome
+    return max(outcome, Exit.FOUND_PROBLEMS)
 
 
 def check_inventory(directory: Path, *, is_json: bool) -> bool:
@@ -292,7 +295,10 @@ def dump(
 def repair(
     ctx: click.Context, directory: Path, *, is_dry: bool, is_json: bool, log_id: "LogId | None"
 ) -> None:
-    """Make every log in DIR whole again: nothing is destroyed, and what is good stays readable."""
+    """Make every log in DIR whole again: nothing is destroyed, and what is good stays readable.
+
+    Of a whole data directory it also says which partitions are missing: those it cannot bring back.
+    """
     notices = LockNotices()
 
     def mend(location: LogLocation, disk: "Disk") -> bool:
@@ -301,7 +307,8 @@ def repair(
         print_location(location, is_json=is_json)
         return repair_one(disk, location, log_id, is_dry=is_dry, is_json=is_json)
 
-    ctx.exit(for_each_log(directory, mend, is_changed=not is_dry))
+    outcome = for_each_log(directory, mend, is_changed=not is_dry)
+    ctx.exit(with_inventory(directory, outcome, is_json=is_json))
 
 
 def repair_one(
