@@ -124,7 +124,7 @@ def size_bytes(given: str, what: str = "a size") -> float:
 
 
 def setting_number(name: str, given: object) -> object:
-    """What a setting counts, by the last word of its name, from text with a unit; anything else as it is. Refused."""
+    """A setting in what its name says that it counts, from text with a unit; anything else as it is. Refused."""
     if not isinstance(given, str) or _BARE_NUMBER.fullmatch(given):
         return given
     words = name.split("_")
