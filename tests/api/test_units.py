@@ -121,6 +121,8 @@ def test_priorities_by_name_and_number():
         ("10MB", 10_000_000),
         ("2GB", 2_000_000_000),
         ("0.5TB", 500_000_000_000),
+        ("2.01GB", 2_010_000_000),
+        ("1.001KB", 1001),
     ],
 )
 def test_a_size_with_its_unit(written, size):
@@ -143,9 +145,11 @@ def test_what_is_no_size_is_refused(written):
         ("visibility_timeout_ms", "30s", 30_000),
         ("poll_timeout_ms_max", "1m", 60_000),
         ("linger_ms", "0.5ms", 0.5),
+        ("ttl_ms", "1.001s", 1001),
         ("retention_hours", "7d", 168),
         ("retention_hours", "90m", 1.5),
         ("retention_bytes", "-1", "-1"),
+        ("retention_bytes", "1e9", "1e9"),
         ("retention_bytes", 5, 5),
         ("max_retries", "3", "3"),
         ("compression", "zstd", "zstd"),

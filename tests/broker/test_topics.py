@@ -387,6 +387,11 @@ def test_a_deletion_that_a_power_cut_ends_leaves_nothing_behind_at_the_next_star
         ({"compression": "gzip"}, "compression must be none, lz4 or zstd, got 'gzip'"),
         ({"max_retries": -5}, "max_retries must be >= -1, got -5"),
         ({"ttl_ms": "0.5ms"}, "ttl_ms must be a whole number, got '0.5ms'"),
+        ({"ttl_ms": "999999d"}, "ttl_ms is at most 292 years, got '999999d'"),
+        (
+            {"retention_bytes": "9999999TiB"},
+            "retention_bytes must be below 9223372036854775808, got 10995115178248372224",
+        ),
         (
             {"retention_bytes": "1 apple"},
             'retention_bytes must look like "512KiB", "64MiB", "10GB" or a number of bytes, got \'1 apple\'',

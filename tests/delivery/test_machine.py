@@ -90,7 +90,10 @@ def snapshot_of(delivery: Delivery) -> dict[str, object]:
         "held_by": delivery.leases.held_by,
         "in_flight": delivery.leases.in_flight,
         "next_lease": delivery.next_lease,
-        "acked": {lease: sorted(acked) for lease, acked in delivery.acked_recently.items()},
+        "acked": {
+            lease: sorted(delivery.acked_recently.of(lease))
+            for lease, _ in delivery.acked_recently.entries()
+        },
         "counts": (delivery.expired_count, delivery.dead_count, delivery.skipped_count),
         "active": delivery.active_at_ns,
     }

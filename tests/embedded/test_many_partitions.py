@@ -27,7 +27,7 @@ def broker_with(directory: Path, idle: int) -> Iterator[Broker]:
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many functions one call of `work` runs at least, in a thread that may sync itself."""
+    """How many functions a call of `work` mostly runs, in a thread that may sync itself."""
     counts: list[int] = []
 
     def note(_frame: FrameType, event: str, _argument: object) -> None:
@@ -43,7 +43,7 @@ def calls_of(work: Callable[[], object]) -> int:
     thread = Thread(target=run)
     thread.start()
     thread.join()
-    return min(counts)
+    return sorted(counts)[len(counts) // 2]
 
 
 def costs(directory: Path, idle: int) -> dict[str, int]:
@@ -70,7 +70,7 @@ def costs(directory: Path, idle: int) -> dict[str, int]:
 
 def test_idle_partitions_cost_nothing(tmp_path: Path) -> None:
     many, few = costs(tmp_path / "many", MANY), costs(tmp_path / "few", 1)
-    # Some more or less, because another thread may have synced in every call; not one for each partition.
+    # Some more or less, because another thread may sync meanwhile; not one for each partition.
     assert {name: count - few[name] >= MANY for name, count in many.items()} == dict.fromkeys(
         few, False
     )

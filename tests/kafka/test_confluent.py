@@ -316,10 +316,12 @@ def test_administration_of_topics(broker: KafkaAddress, admin: AdminClient) -> N
     assert described["retention.ms"].value == "7200000"
     assert described["cleanup.policy"].value == "compact"
     change = ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)
-    changed = ConfigResource(ConfigResource.Type.TOPIC, "admin", incremental_configs=[change])
+    ours = ConfigEntry("penstock.ttl_ms", "2h", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ConfigResource.Type.TOPIC, "admin", incremental_configs=[change, ours])
     admin.incremental_alter_configs([changed])[changed].result(PATIENCE_S)
     described = admin.describe_configs([resource])[resource].result(PATIENCE_S)
     assert described["retention.ms"].value == "3600000"
+    assert described["penstock.ttl_ms"].value == "7200000"
     admin.create_partitions([NewPartitions("admin", 5)])["admin"].result(PATIENCE_S)
     assert len(admin.list_topics("admin", timeout=PATIENCE_S).topics["admin"].partitions) == 5
     admin.delete_topics(["admin"])["admin"].result(PATIENCE_S)
@@ -333,6 +335,7 @@ def test_administration_of_topics(broker: KafkaAddress, admin: AdminClient) -> N
         (NewTopic("three-copies", 1, 3), KafkaError.INVALID_REPLICATION_FACTOR),
         (NewTopic("sp ace", 1, 1), KafkaError.TOPIC_EXCEPTION),
         (NewTopic("odd", 1, 1, config={"flush.ms": "1"}), KafkaError.INVALID_CONFIG),
+        (NewTopic("odd", 1, 1, config={"penstock.ttl_ms": "2 apples"}), KafkaError.INVALID_CONFIG),
     ],
 )
 def test_topics_that_are_refused(

@@ -11,7 +11,7 @@ import penstock
 from penstock.cli.exits import Exit, run
 from penstock.cli.root import root
 from penstock.client import Client
-from penstock.errors import PartitionFaulty
+from penstock.errors import PartitionFaulty, PenstockError
 from penstock.testing.server import running_server
 
 from ..broker.losses import with_version
@@ -151,3 +151,23 @@ def test_a_partition_of_another_version_is_faulty_and_the_broker_serves_the_rest
         assert refused.value.fields["path"] == path
         assert "is of version 3" in refused.value.fields["reason"]
         client.publish("t", b"y", partition=0)
+
+
+def test_a_partition_that_becomes_faulty_while_its_topic_is_read_is_told_behind_the_others(
+    tmp_path,
+):
+    with penstock.Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=3)
+        for number in range(3):
+            broker.publish("t", b"%d" % number, partition=number)
+    with running_server(tmp_path) as url, Client(url) as client:
+        reading = iter(client.read("t"))
+        assert next(reading)[1].value == b"0"
+        shutil.rmtree(tmp_path / "topics" / "default" / "t.1" / "partition-1" / "messages")
+        with pytest.raises(PenstockError):
+            client.publish("t", b"x", partition=1, acks="all")
+        assert list(client.topic("t").faulty) == ["1"]
+        assert next(reading)[1].value == b"2"
+        with pytest.raises(PartitionFaulty) as told:
+            next(reading)
+        assert told.value.fields["partition"] == 1

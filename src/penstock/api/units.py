@@ -7,6 +7,7 @@ HTTP and in YAML. A command line refuses it, because its reader cannot know whic
 import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 
@@ -38,7 +39,8 @@ _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B", re.ASCII)
-_BARE_NUMBER = re.compile(r"\s*-?\d+(?:\.\d*)?\s*", re.ASCII)
+_BARE_NUMBER = re.compile(r"\s*-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?\s*", re.ASCII)
+_SIZE_BEYOND = 1 << 64
 _HOUR_NS = 3600 * _S_NS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN_MAX = 40
@@ -79,8 +81,8 @@ def _duration_in_text(given: str, what: str, bare: Bare) -> int:
             f'{what} must look like "500ms", "30s", "5m", "2h", "3d"{others}, got {given[:_SHOWN_MAX]!r}',
             field=what,
         )
-    # Digits beyond all numbers are infinity, which is no number of nanoseconds.
-    return int(min(float(written[1]), DURATION_NS_MAX) * _UNITS_NS[unit or "ms"])
+    # Not a float: of that 1.001 s are less than 1001 ms.
+    return int(min(Decimal(written[1]), Decimal(DURATION_NS_MAX)) * _UNITS_NS[unit or "ms"])
 
 
 def _of_number(given: object, what: str, bare: Bare) -> int:
@@ -118,9 +120,8 @@ def size_bytes(given: str, what: str = "a size") -> float:
             f'{what} must look like "512KiB", "64MiB", "10GB" or a number of bytes, got {given[:_SHOWN_MAX]!r}',
             field=what,
         )
-    return _whole(
-        float(written[1]) * (1024 if written[3] else 1000) ** " KMGT".index(written[2] or " ")
-    )
+    unit = (1024 if written[3] else 1000) ** " KMGT".index(written[2] or " ")
+    return _whole(min(Decimal(written[1]), Decimal(_SIZE_BEYOND)) * unit)
 
 
 def setting_number(name: str, given: object) -> object:
@@ -131,14 +132,21 @@ def setting_number(name: str, given: object) -> object:
     if "bytes" in words:
         return size_bytes(given, name)
     if "ms" in words:
-        return _whole(duration_ns(given, name, bare=Bare.MILLISECONDS) / _MS_NS)
+        return _setting_span(given, name, Bare.MILLISECONDS, _MS_NS)
     if "hours" in words:
-        return _whole(duration_ns(given, name, bare=Bare.REFUSED) / _HOUR_NS)
+        return _setting_span(given, name, Bare.REFUSED, _HOUR_NS)
     return given
 
 
-def _whole(number: float) -> float:
-    return int(number) if number.is_integer() else number
+def _setting_span(given: str, name: str, bare: Bare, unit_ns: int) -> float:
+    found_ns = duration_ns(given, name, bare=bare)
+    if found_ns == DURATION_NS_MAX:
+        raise Refused(f"{name} is at most 292 years, got {given[:_SHOWN_MAX]!r}", field=name)
+    return _whole(Decimal(found_ns) / unit_ns)
+
+
+def _whole(number: Decimal) -> float:
+    return int(number) if number == number.to_integral_value() else float(number)
 
 
 def time_ns(written: str, what: str) -> int:

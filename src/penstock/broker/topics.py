@@ -184,7 +184,8 @@ def _joined(wrong: list[InvalidConfig]) -> InvalidConfig:
 def _converted(name: str, value: object) -> Any:
     """A setting as the configuration has it. InvalidConfig if it is of another kind."""
     try:
-        return msgspec.convert(setting_number(name, _storable(name, value)), _HINTS[name])
+        number = setting_number(name, _storable(name, value))
+        return msgspec.convert(_storable(name, number), _HINTS[name])
     except msgspec.ValidationError:
         raise InvalidConfig(name, value, _expected(name)) from None
     except Refused as error:

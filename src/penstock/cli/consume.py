@@ -133,7 +133,7 @@ def parts_of(topic: str, is_bare: bool, written: str | None, output: Output) -> 
 def last_messages(
     client: "Client", topic: str, partition: int | None, count: int
 ) -> Iterator[tuple[int, "Message"]]:
-    """Yields the newest messages, over all partitions by their timestamps. PartitionFaulty: of all but one."""
+    """Yields the newest messages, over all partitions by their timestamps, then PartitionFaulty if one is faulty."""
     described = client.topic(topic)
     if partition is not None and partition not in range(described.partitions):
         raise NotFound("partition", f"{topic}/{partition}")

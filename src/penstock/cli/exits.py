@@ -46,7 +46,6 @@ MEANINGS = {
 }
 
 EXIT_OF_FAMILY: dict[type[PenstockError], Exit] = {
-    PartitionFaulty: Exit.FOUND_PROBLEMS,
     Refused: Exit.REFUSED,
     Unavailable: Exit.UNAVAILABLE,
     Damaged: Exit.FOUND_PROBLEMS,
@@ -85,6 +84,8 @@ def run(command: click.Command, args: Sequence[str]) -> int:
 
 
 def exit_of(error: PenstockError) -> Exit:
+    if isinstance(error, PartitionFaulty):
+        return Exit.FOUND_PROBLEMS  # To try again later is no use.
     return next(
         (code for family, code in EXIT_OF_FAMILY.items() if isinstance(error, family)),
         Exit.REFUSED,

@@ -231,6 +231,13 @@ class TopicReader:
         if not is_over:
             self._partitions.append(first)
 
+    def leave_out(self, fault: PartitionFaulty) -> None:
+        """The partition from `next` cannot be read any more: the others go on, unless there is no end to that."""
+        first = self._partitions.popleft()
+        if first.end is None:
+            raise fault
+        self._fault = self._fault or fault
+
 
 def topic_reader(
     topic: Topic, start: Moment, partition: int | None, *, follow: bool

@@ -7,7 +7,7 @@ memory.
 
 from array import array
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import numpy as np
 from pyroaring import BitMap64
@@ -17,7 +17,7 @@ from .offsets import Runs, offsets_of
 # At least so many acks of neighbours are kept, and at most twice as many. An ack that is repeated later is stale.
 _RUNS_KEPT = 1024
 # Of other acks, with what an entry takes beside them; the last one is kept whatever it takes.
-_SCATTERED_BYTES_KEPT = 32 << 10
+_SCATTERED_BYTES_KEPT = 64 << 10
 _ENTRY_BYTES = 128
 
 
@@ -78,14 +78,11 @@ class AckedLeases:
         found: list[int] = np.flatnonzero(np.frombuffer(self._leases, np.int64) == lease).tolist()
         return found
 
-    def items(self) -> Iterable[tuple[int, BitMap64]]:
-        """Returns every lease that is kept with its offsets, oldest first."""
-        found: dict[int, BitMap64] = {}
+    def entries(self) -> Iterator[tuple[int, Runs]]:
+        """Yields what is kept: added to another table in this order it is the same."""
         for lease, first, count in zip(self._leases, self._firsts, self._counts, strict=True):
-            found.setdefault(lease, BitMap64()).add_range(first, first + count)
-        for lease, runs in self._scattered:
-            found[lease] = found.get(lease, BitMap64()) | offsets_of(runs)
-        return sorted(found.items())
+            yield lease, (first, count)
+        yield from self._scattered
 
     def clear(self) -> None:
         for column in (self._leases, self._firsts, self._counts):

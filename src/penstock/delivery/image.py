@@ -72,8 +72,8 @@ def records_of(delivery: "Delivery") -> Iterator[DeliveryRecord]:
         _failures(delivery), lambda one: _FAILURE_BYTES + len(one.member) + len(one.error)
     ):
         yield FailuresImage(group, piece)
-    for number, acked in delivery.acked_recently.items():
-        yield AckedImage(group, number, runs_of(acked))
+    for number, runs in delivery.acked_recently.entries():
+        yield AckedImage(group, number, runs)
     for member, released in delivery.released.items():
         for runs in runs_in_pieces(released):
             yield ReleasedImage(group, member, runs)

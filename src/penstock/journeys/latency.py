@@ -100,7 +100,9 @@ def add_times(histogram: Histogram, times_ns: Sequence[int], now_ns: int) -> Non
     start = 0
     while start < count:
         time_ns = times_ns[start]
-        # They need not be in order, so this may end too soon, or have others among them.
-        stop = min(count, max(start + least, bisect_right(times_ns, time_ns, start)))
+        stop = bisect_right(times_ns, time_ns, start)
+        if times_ns[stop - 1] != time_ns:
+            stop = start  # They are not in order, as those of delayed messages.
+        stop = min(count, max(start + least, stop))
         histogram.add(max(0, now_ns - time_ns) / _S, stop - start)
         start = stop

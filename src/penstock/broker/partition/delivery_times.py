@@ -30,8 +30,8 @@ class LeasedPart(NamedTuple):
         first, end, times_ns = self.offsets[0], self.offsets[-1] + 1, self.times_ns
         if end - first == len(times_ns):
             count = acked.range_cardinality(first, end)
+            # Those of a batch mostly have one time, and then it does not matter which of them.
             if count in (0, len(times_ns)) or times_ns[0] == times_ns[-1]:
-                # It does not matter which of them.
                 return times_ns[:count]
         return [time for one, time in zip(self.offsets, times_ns, strict=True) if one in acked]
 
@@ -40,13 +40,26 @@ class LeasedPart(NamedTuple):
         rows = zip(self.offsets, self.times_ns, strict=True)
         return [time for one, time in rows if one not in failed]
 
+    def among(self, wanted: BitMap64) -> "LeasedPart":
+        rows = [row for row, one in enumerate(self.offsets) if one in wanted]
+        offsets, times_ns = self.offsets, self.times_ns
+        return LeasedPart(
+            self.figures, [offsets[row] for row in rows], [times_ns[row] for row in rows]
+        )
+
 
 class _Lease(NamedTuple):
-    """What a poll leased, how many messages, and how many of them were not acked yet."""
+    """What a poll leased, or what is left of that, and how many messages there are."""
 
     parts: Sequence[LeasedPart]
     total: int
-    left: int
+
+    def left_of(self, held: BitMap64) -> "_Lease":
+        """The same with what is still held; cut down only when most of it is gone."""
+        if len(held) * 4 > self.total:
+            return self
+        parts = [part.among(held) for part in self.parts]
+        return _Lease([part for part in parts if part.offsets], len(held))
 
 
 class DeliveryTimes:
@@ -71,7 +84,7 @@ class DeliveryTimes:
             figures = self._latencies.of(self._topic, group, lane)
             parts.append(LeasedPart(figures, columns.offsets, columns.timestamps))
             count += len(columns.offsets)
-        self._leased[delivery.group, lease] = _Lease(parts, count, count)
+        self._leased[delivery.group, lease] = _Lease(parts, count)
         failures = delivery.failures
         for part in parts:
             times_ns = part.times_without(failures) if failures else part.times_ns
@@ -94,9 +107,10 @@ class DeliveryTimes:
         if known is None:
             return
         acked = offsets_of(runs)
-        left = known.left - len(acked)
-        if left > 0:
-            self._leased[place] = known._replace(left=left)
+        if len(acked) < known.total:
+            granted = delivery.leases.by_number.get(lease)
+            if granted is not None and (held := granted.offsets() - acked):
+                self._leased[place] = known.left_of(held)
         for part in known.parts:
             times_ns = part.times_ns if len(acked) == known.total else part.times_among(acked)
             add_times(part.figures.acked, times_ns, now_ns)

@@ -1,4 +1,4 @@
-"""The messages of a poll in columns, one part for each batch that they lie in."""
+"""The messages of a poll in columns: parts of one batch, or of one lane."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _priority_of = attrgetter("priority")
 
 
 class Rows(NamedTuple):
-    """Messages of one batch in columns, and their priority, _MIXED if it is not one; the rest: see LeasedPart."""
+    """Messages in columns, and their priority, _MIXED if it is not one; the rest: see LeasedPart."""
 
     priority: int
     columns: MessageColumns

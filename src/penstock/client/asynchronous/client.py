@@ -19,7 +19,7 @@ from ...api.delays import DelayedId, GetDelayed
 from ...api.publish import PublishBatch, PublishEach, PublishValues, Schedule
 from ...api.units import Duration, Moment, duration_ms, duration_s, priority_of, time_text
 from ...contexts import server_and_key
-from ...errors import NotFound, PenstockError, Refused, SequenceCommitted
+from ...errors import NotFound, PartitionFaulty, PenstockError, Refused, SequenceCommitted
 from ...model import Message, Priority
 from .. import fetch as fetching
 from ..address import Address
@@ -246,7 +246,11 @@ class AsyncClient(AsyncSchedules, AsyncSchemas):
                 one.end_before(found.offset)
             reader.forget_done()
         while (reading := reader.next()) is not None:
-            fetched = await fetch(self.connector, reading.request)
+            try:
+                fetched = await fetch(self.connector, reading.request)
+            except PartitionFaulty as fault:
+                reader.leave_out(fault)
+                continue
             for message in fetched:
                 if reading.end is None or message.offset < reading.end:
                     yield reading.request.partition, message

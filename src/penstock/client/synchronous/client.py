@@ -20,7 +20,7 @@ from ...api.delays import DelayedId, GetDelayed
 from ...api.publish import PublishBatch, PublishEach, PublishValues, Schedule
 from ...api.units import Duration, Moment, duration_ms, duration_s, priority_of, time_text
 from ...contexts import server_and_key
-from ...errors import NotFound, PenstockError, Refused, SequenceCommitted
+from ...errors import NotFound, PartitionFaulty, PenstockError, Refused, SequenceCommitted
 from ...model import Message, Priority
 from .. import fetch as fetching
 from ..address import Address
@@ -243,7 +243,11 @@ class Client(Schedules, Schemas):
                 one.end_before(found.offset)
             reader.forget_done()
         while (reading := reader.next()) is not None:
-            fetched = fetch(self.connector, reading.request)
+            try:
+                fetched = fetch(self.connector, reading.request)
+            except PartitionFaulty as fault:
+                reader.leave_out(fault)
+                continue
             for message in fetched:
                 if reading.end is None or message.offset < reading.end:
                     yield reading.request.partition, message

@@ -1,6 +1,7 @@
 """Settings of a topic under Kafka's names. One that is in no table is refused by its name."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ...config import OFF
@@ -74,9 +75,10 @@ def read_config(name: str, text: str | None, settings: Mapping[str, Any]) -> dic
 def _own(text: str, now: Any) -> Any:
     if isinstance(now, bool):
         return {"true": True, "false": False}[text] if text in ("true", "false") else _raise()
-    if isinstance(now, int):
-        return int(text)
-    return float(text) if isinstance(now, float) else text
+    if isinstance(now, int | float):
+        with suppress(ValueError):  # It has a unit, or is wrong.
+            return type(now)(text)
+    return text
 
 
 def _raise() -> bool:
