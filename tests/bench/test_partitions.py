@@ -1,10 +1,13 @@
 """The case of idle partitions measures what it says, on a few. No timings here."""
 
+import pytest
+
 from bench import load_cases, partitions
 from bench.measure import Effort
 from bench.report import result_of
 
 
+@pytest.mark.tier("test")
 def test_the_case_is_there_and_judged(monkeypatch):
     monkeypatch.setattr(partitions, "MANY", 3)
     monkeypatch.setattr(partitions, "FEW", 2)

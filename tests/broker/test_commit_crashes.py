@@ -85,6 +85,7 @@ def test_a_named_commit_is_whole_or_absent_at_every_crash_state(effort) -> None:
     assert pull_the_plug(scenario, check, effort, start=begun(), is_long=True) > 60
 
 
+@pytest.mark.tier("test")
 def test_a_writer_that_goes_on_after_a_crash_loses_and_doubles_nothing(effort) -> None:
     """It repeats what was not answered under the same staging and sequences, and then commits; or stages anew."""
     world = World()

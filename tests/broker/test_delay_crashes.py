@@ -175,6 +175,7 @@ def test_what_was_replaced_stays_so_when_what_replaced_it_is_cleared_away(is_ful
     assert not {b"old", b"new"} & {*found}
 
 
+@pytest.mark.tier("test")
 def test_a_repeat_of_what_fired_and_was_lost_where_it_waited_is_still_a_repeat(effort) -> None:
     message = Message(b"once", idempotency_key=b"i")
 

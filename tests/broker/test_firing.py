@@ -90,6 +90,7 @@ def test_what_is_due_comes_in_the_order_of_time_whatever_changes_in_between(
                 world.kill()
 
 
+@pytest.mark.tier("test")
 def test_all_partitions_together_keep_no_more_than_the_limit(monkeypatch):
     world = made(partitions=10)
     cache = PrefetchCache(200_000)

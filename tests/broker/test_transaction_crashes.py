@@ -51,6 +51,7 @@ def session(disk: SimDisk, producer_id: int) -> Transactional:
     return producer
 
 
+@pytest.mark.tier("test")
 def test_a_transaction_is_whole_or_absent_at_every_crash_state(effort) -> None:
     start, producer_id = begun()
 

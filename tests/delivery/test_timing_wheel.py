@@ -115,6 +115,7 @@ def test_a_clock_that_was_set_back_makes_everybody_wait() -> None:
     assert len(twin.dues) == 2
 
 
+@pytest.mark.tier("test")
 def test_a_wheel_that_is_far_behind_comes_by_everything_in_order() -> None:
     twin = Twin()
     rng = random.Random(3)

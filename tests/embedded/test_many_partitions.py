@@ -7,6 +7,8 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 
+import pytest
+
 import penstock
 from penstock import Broker
 
@@ -68,6 +70,7 @@ def costs(directory: Path, idle: int) -> dict[str, int]:
         }
 
 
+@pytest.mark.tier("test")
 def test_idle_partitions_cost_nothing(tmp_path: Path) -> None:
     many, few = costs(tmp_path / "many", MANY), costs(tmp_path / "few", 1)
     # Some more or less, because another thread may sync meanwhile; not one for each partition.

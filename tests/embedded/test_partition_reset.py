@@ -91,6 +91,7 @@ def test_it_survives_a_restart(tmp_path):
             assert floors(broker) == {0: 2, 1: 0}
 
 
+@pytest.mark.tier("test")
 @given(
     moves=st.lists(
         st.tuples(st.sets(st.integers(0, COUNT - 1), min_size=1), st.integers(0, 3)), max_size=6

@@ -31,6 +31,7 @@ def nodes(running):
     return found
 
 
+@pytest.mark.tier("test")
 def test_a_standby_has_everything_that_was_acknowledged_and_the_old_leader_follows_it(nodes):
     first, second = nodes
     stored = first.publish("a", "b", "c", "d", "e")
@@ -153,6 +154,7 @@ def test_a_planned_switch_over_under_load_loses_nothing_and_stores_nothing_twice
         assert "set aside" not in one.log.read_text()[before[one.number] :]
 
 
+@pytest.mark.tier("test")
 def test_whichever_is_killed_nothing_acknowledged_is_lost(nodes, effort):
     leader, other = nodes
     with Load(nodes) as load:
@@ -172,6 +174,7 @@ def test_whichever_is_killed_nothing_acknowledged_is_lost(nodes, effort):
     assert len(found) == len({*found})
 
 
+@pytest.mark.tier("test")
 def test_a_leader_that_starts_again_asks_its_standby_and_leads_on(nodes):
     first, second = nodes
     assert first.publish("a").status == 200

@@ -46,6 +46,7 @@ def values(messages) -> list[bytes]:
     return [one.value for one in messages]
 
 
+@pytest.mark.tier("test")
 def test_everything_that_was_acknowledged_is_on_the_other_after_a_kill(nodes):
     """Dead letters, transactions, keys, a schema, delays, a shared and a strict group."""
     first, second = nodes
@@ -97,6 +98,7 @@ def test_everything_that_was_acknowledged_is_on_the_other_after_a_kill(nodes):
         assert client.lag("strict").total == 0
 
 
+@pytest.mark.tier("test")
 def test_reply_without_the_standby_is_unconfirmed_and_a_poll_that_waits_is_answered(nodes):
     """SIGSTOP: the connection stands, and nothing comes over it."""
     despite_stalls(partial(poll_without_the_standby, nodes), (6, 20, 45))

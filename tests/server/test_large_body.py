@@ -86,6 +86,7 @@ def test_a_client_that_leaves_in_the_middle_stores_nothing(place, shared_broker)
     assert shared_broker.call("GET", f"/topics/{topic}").json["total_messages"] == 0
 
 
+@pytest.mark.tier("test")
 def test_a_large_body_that_does_not_come_is_not_waited_for(hasty_broker):
     body = batch_of()
     said = b""

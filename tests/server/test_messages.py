@@ -373,6 +373,7 @@ async def test_a_late_ack_counts_unless_another_consumer_holds_the_message(tmp_p
         assert await answer.lag() == 0
 
 
+@pytest.mark.tier("test")
 async def test_a_late_ack_by_a_consumer_that_went_away_counts_and_survives_a_restart(tmp_path):
     with served(tmp_path / "data", "--fsync", "always") as broker:
         broker.call("POST", "/topics", {"name": "orders", "num_partitions": 1})

@@ -9,6 +9,8 @@ from http.client import HTTPException
 from itertools import count
 from threading import Thread
 
+import pytest
+
 import penstock
 
 from .rigs import request, served
@@ -26,6 +28,7 @@ def test_publish_poll_ack_over_a_socket(shared_broker):
     assert shared_broker.call("POST", "/messages/ack", receipt).json["success"] is True
 
 
+@pytest.mark.tier("test")
 def test_sigterm_ends_polls_and_streams_and_gives_leases_back(tmp_path):
     with served(tmp_path / "data") as broker:
         broker.call("POST", "/topics", {"name": "orders", "num_partitions": 1})
@@ -168,6 +171,7 @@ def stored_values(broker) -> list[str]:
     return values
 
 
+@pytest.mark.tier("test")
 def test_port_in_use_and_directory_in_use_are_said_in_one_line(shared_broker, tmp_path):
     command = [sys.executable, "-m", "penstock", "serve", "--data-dir"]
     taken = subprocess.run(

@@ -52,7 +52,7 @@ def test_every_transaction_is_whole_or_absent_whatever_goes_wrong(
     shard: int, effort: Effort
 ) -> None:
     committed = aborted = 0
-    for seed in range(shard, effort(check=4, test=8, torture=2000), SHARDS):
+    for seed in range(shard, effort(check=2, test=8, torture=2000), SHARDS):
         one = world(seed)
         one.run(SECONDS)
         committed += sum(producer.committed for producer in one.population.transaction_producers)

@@ -69,6 +69,7 @@ def opened(guarded):
         yield with_key
 
 
+@pytest.mark.tier("test")
 def test_without_a_key_nothing_is_done(guarded):
     with connected(guarded[0].binary_port) as client:
         with pytest.raises(Unauthenticated):
@@ -218,6 +219,7 @@ def test_connections_above_the_limit_are_closed(tmp_path):
         broker.kill()
 
 
+@pytest.mark.tier("test")
 def test_a_connection_that_says_nothing_is_closed(tmp_path):
     def story(idle_s):
         environment = {"PENSTOCK_BINARY__IDLE_MS": f"{idle_s * 1000}"}
@@ -245,6 +247,7 @@ def hasty(tmp_path_factory):
         assert broker.stop() == 0
 
 
+@pytest.mark.tier("test")
 def test_a_frame_that_comes_too_slowly_ends_its_connection(hasty):
     with connected(hasty.binary_port) as client:
         _, frame = client.frame(ListTopics())
@@ -314,6 +317,7 @@ _HOSTILE = 1 << 20
 DANGEROUS = frozenset({b"DeleteTopic", b"CreateTopic", b"AddPartitions", b"CreateKey"})
 
 
+@pytest.mark.tier("test")
 def test_hostile_frames_get_an_error_or_the_end_of_their_connection(tmp_path, effort, tier):
     """Whatever comes: the broker answers others, stays small, and stores nothing that was not whole."""
     count = effort(check=1000, test=25_000, torture=2_000_000)
