@@ -101,6 +101,21 @@ def test_delayed_message_is_listed_moved_and_cancelled(call, client):
     assert call("delay", "list", "later").err == "nothing waits for its time\n"
 
 
+def test_produce_takes_a_delay_key_and_an_idempotency_key(call, client):
+    client.create_topic("keyed-later", partitions=1)
+    for value in ("first", "second"):
+        done = call("produce", "keyed-later", value, "--delay", "1h", "--delay-key", "cart")
+        assert done.code == Exit.OK
+    cancelled = call("delay", "cancel", "keyed-later", "--delay-key", "cart", "--json")
+    assert json.loads(cancelled.out)["value"] == "second"
+    assert call("delay", "list", "keyed-later").err == "nothing waits for its time\n"
+    for _ in range(2):
+        call("produce", "keyed-later", "once", "--idempotency-key", "order 17")
+    assert [message.value for _, message in client.read("keyed-later")] == [b"once"]
+    refused = call("produce", "keyed-later", "now", "--delay-key", "cart")
+    assert (refused.code, refused.err.splitlines()[-1][:6]) == (Exit.REFUSED, "Error:")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

@@ -27,6 +27,7 @@ Examples:
   tail -f app.log | penstock produce logs -            and of the standard input, as they come
   penstock produce photos --whole --file cat.jpg       the file as it is, in one message
   penstock produce orders renew --delay 2h --priority low
+  penstock produce orders lamp --idempotency-key 17    sent again, it is not stored twice
   penstock produce orders --jsonl --file orders.jsonl  each line an object: value, key, headers, priority, ttl, delay,
                                                        deliver_at, delay_key, partition, idempotency_key
   penstock consume orders --json | penstock produce copy --jsonl
@@ -62,6 +63,10 @@ PRIORITIES = ("critical", "high", "normal", "low", "background")
 @click.option("--ttl", type=span, help='Not handed out after this long: "30s", "2h".')
 @click.option("--delay", type=span, help='Not handed out before this long: "30s", "2h".')
 @click.option("--deliver-at", help="Not handed out before this time: 2026-01-31T12:00:00Z.")
+@click.option(
+    "--delay-key", help="Takes the place of what waits under this key; see penstock delay."
+)
+@click.option("--idempotency-key", help="Stored once, however often it is sent with this key.")
 @click.option(
     "--verbose",
     "-v",
