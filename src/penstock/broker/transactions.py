@@ -115,7 +115,7 @@ class Transactions:
         former = command.former
         if former is not None and known is not None and former == known.former:
             # The answer waits until the records of the first time are durable.
-            self._node.changes.touched.add((home, 0))
+            self._node.changes.touched[home, 0] = None
             return known
         if former is not None and (known is None or former != (known.producer_id, known.epoch)):
             current = -1 if known is None else known.epoch

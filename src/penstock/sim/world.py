@@ -13,7 +13,7 @@ from random import Random
 from ..api.principals import LOCAL
 from ..api.topics import CreateTopic
 from ..broker.node import Node
-from ..broker.partition import Now, Partition, PartitionPlan
+from ..broker.partition import Now, Partition, PartitionPlan, delaying
 from ..broker.topics import settings_of
 from ..errors import Damaged, Fatal, NoSpace, PenstockError, Unavailable
 from ..model import TopicPartition
@@ -131,12 +131,22 @@ class World:
         self.population.stop()
         for until_ns in range(seconds * SECOND, seconds * SECOND + _HEAL_NS, SECOND):
             self._run_until(until_ns)
+            self._look_for_damage()
             if self.was_refused:
                 return
             if self.driver is not None and not self._unrest():
                 self._rest()
                 return
         raise Violation(Checker.LIVENESS, "; ".join(self._unrest()) or "the node does not start")
+
+    def _look_for_damage(self) -> None:
+        """A delayed message that cannot be read is told to nobody who asks for nothing. Violation: see `_refuse`."""
+        for partition in () if self.driver is None else self.driver.node.partitions():
+            if stuck := partition.machine.delays.stuck:
+                damage = delaying.describe(partition, stuck.min()).damage
+                assert damage is not None, "it is stuck because it cannot be read"
+                self._refuse(damage)
+                return
 
     def _unrest(self) -> list[str]:
         found = self.books.unfinished()

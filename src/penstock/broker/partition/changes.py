@@ -50,8 +50,9 @@ class Changes:
     __slots__ = ("agenda", "due_ns", "ended", "members", "sending", "touched", "unsynced")
 
     def __init__(self) -> None:
-        # Groups of a partition in which something was recorded or has become ready; 0 for messages appended.
-        self.touched: set[tuple[Partition, int]] = set()
+        # Groups of a partition in which something was recorded or has become ready; 0 for messages appended. In their
+        # order, because what is due at one time comes in that order.
+        self.touched: dict[tuple[Partition, int], None] = {}
         self.members: set[tuple[str, str]] = set()
         # Producers, by id, and names of commits: what was decided about them is applied everywhere, durably.
         self.ended: set[int | str] = set()
@@ -91,18 +92,18 @@ class Changes:
         """A reply with everything that follows from what was recorded; from here on that counts as known."""
         if not (self.touched or self.members or self.due_ns < NEVER_NS):
             return Done(reply)
-        touched, self.touched = self.touched, set()
+        touched, self.touched = self.touched, {}
         members, self.members = self.members, set()
         due_ns, self.due_ns = self.due_ns, NEVER_NS
         has_letters = False
-        partitions: set[Partition] = set()
+        partitions: dict[Partition, None] = {}
         dues = self.agenda.dues
         for partition, group in touched:
             machine = partition.machine
             delivery = machine.groups.get(group)
             next_ns = NEVER_NS if delivery is None else delivery.next_due_ns()
             if partition not in partitions:
-                partitions.add(partition)
+                partitions[partition] = None
                 if machine.outbox.pending:
                     has_letters = True
                 due_ns = min(

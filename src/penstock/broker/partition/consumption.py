@@ -181,7 +181,7 @@ def settle(partition: Partition, delivery: Delivery, now: Now) -> None:
 def expire(partition: Partition, delivery: Delivery, now: Now) -> None:
     """Deal with every lease whose deadline has come, so that no consumer is answered on a lease that is over."""
     if delivery.tick(now.monotonic_ns):
-        partition.changes.touched.add((partition, delivery.group))
+        partition.changes.touched[partition, delivery.group] = None
     while delivery.leases.next_deadline_ns() <= delivery.now_ns:
         before = delivery.leases.in_flight
         partition.record(commands.expire_due(delivery, failing_of(partition, now)), now)

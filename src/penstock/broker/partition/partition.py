@@ -172,7 +172,7 @@ class Partition:
         )
         if config.on_damage is OnDamage.SKIP and self.machine.delays.stuck:
             self.machine.delays.try_again()
-            self.changes.touched.add((self, 0))
+            self.changes.touched[self, 0] = None
 
     def next_due_ns(self, now: Now, *, is_firing: bool) -> float:
         """When something happens here by itself, on the clock that measures waiting; or infinity.
@@ -226,7 +226,7 @@ class Partition:
         self.changes.unsynced[self] = None
         appended = self.messages.append(encoded, now_ns=now.wall_ns)
         self._apply_appended(encoded, appended.head)
-        self.changes.touched.add((self, 0))
+        self.changes.touched[self, 0] = None
         return _published((self.number, appended.base_offset, False, appended.next_offset, False))
 
     def append_staged(self, batches: Sequence[Encoded], now: Now) -> None:
@@ -240,7 +240,7 @@ class Partition:
             heads = self.messages.append_run(rest, now_ns=now.wall_ns)
             for encoded, head in zip(rest, heads, strict=False):
                 self._apply_appended(encoded, head)
-            self.changes.touched.add((self, 0))
+            self.changes.touched[self, 0] = None
             rest = rest[len(heads) :]
 
     def _apply_appended(self, encoded: Encoded, head: Head) -> None:
@@ -293,7 +293,7 @@ class Partition:
         self.changes.unsynced[self] = None
         head = self.staging.append(encoded, now_ns=now.wall_ns).head
         self.machine.apply_staged(head)
-        self.changes.touched.add((self, 0))
+        self.changes.touched[self, 0] = None
         self._bytes_since_snapshot += head.length
         self._decisions_since_snapshot += 1
         return head
@@ -311,7 +311,7 @@ class Partition:
     def _note_scheduled(self, appended: AppendResult) -> None:
         self._bytes_since_snapshot += appended.head.length
         self._decisions_since_snapshot += 1
-        self.changes.touched.add((self, 0))
+        self.changes.touched[self, 0] = None
 
     def append_with_delays(self, encoded: Encoded, columns: Columns, now: Now) -> Published:
         """Append a batch, and with it the delayed messages that its marks name: both or neither, also after a crash.
@@ -360,7 +360,7 @@ class Partition:
             if type(one) is Acked:
                 self.times.acked(machine.groups[one.group], one.lease, one.runs, now.wall_ns)
             machine.apply(one, now.monotonic_ns)
-            self.changes.touched.add((self, one.group))
+            self.changes.touched[self, one.group] = None
             if type(one) in _INTENTS:
                 self._note_intent(one)
 

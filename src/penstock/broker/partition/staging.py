@@ -263,7 +263,7 @@ def require_durable_delays(partition: Partition, staged: Iterable[Staged]) -> No
     if partition.delayed.committed_end < end:
         raise DelaysUnsynced
     partition.machine.delays.release(end)
-    partition.changes.touched.add((partition, 0))
+    partition.changes.touched[partition, 0] = None
 
 
 def conclusions(
