@@ -19,7 +19,8 @@ from ...ports import Disk
 from ..topics import PartitionEnds
 from .damage import behind
 from .machine import PartitionMachine
-from .partition import Now, Partition, PartitionId, Setting
+from .partition import Now, Partition
+from .setting import PartitionId, Setting
 from .side_log import SideLog
 
 _READ_BYTES = 1 << 20

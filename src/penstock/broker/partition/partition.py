@@ -7,7 +7,7 @@ when they return. Durability comes with the plans of `plan_sync`; replies that p
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -15,28 +15,22 @@ from ...api.dead_letters import DEAD_LETTER_SUFFIX
 from ...api.publish import Published
 from ...codec import Columns, Compression, Encoded, Head, Marks, Origin, encode
 from ...codec.head import KINDS
-from ...config import OFF, LimitsConfig, OnDamage, TopicConfig
+from ...config import OFF, OnDamage, TopicConfig
 from ...delivery import Delivery
 from ...delivery.commands import overtake
 from ...delivery.records import Acked, Buried
 from ...errors import NotFound
-from ...journeys.latency import Latencies
 from ...log import AppendResult, Log
 from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
-from ...log.reign import ALONE, Reign
 from ...log.snapshot import SnapshotPlan
 from ...model import PRODUCER_NONE, LogEnd
-from ...ports import Entropy, Zones
-from ...schedules.timing import UtcOnly
 from ...transactions.commit_records import NamedStagingsDecided
 from ...transactions.records import StagingLogMade, TransactionDecided
 from ..topics import INTERNAL_PREFIX, PartitionEnds
 from .agenda import NEVER_NS
-from .batch_cache import BatchCache, LogCache
-from .changes import Changes
-from .damage import DamageLedger
-from .delay_prefetch import Prefetch, PrefetchCache
+from .batch_cache import LogCache
+from .delay_prefetch import Prefetch
 from .delivery_times import DeliveryTimes
 from .history import History
 from .machine import USUAL_KIND, PartitionMachine
@@ -49,6 +43,7 @@ from .records import (
     PartitionRecord,
     Redriven,
 )
+from .setting import PartitionId, Setting
 from .side_log import SideLog
 from .timetable import Timetable
 
@@ -69,18 +64,6 @@ class Now(NamedTuple):
     monotonic_ns: int
 
 
-class PartitionId(NamedTuple):
-    """Names a partition for as long as its topic exists; a recreated topic has another id."""
-
-    topic_id: int
-    number: int
-
-    @property
-    def as_source(self) -> int:
-        """The same as one number, for outboxes and log ids."""
-        return self.topic_id << 20 | self.number
-
-
 class HeldSnapshot(NamedTuple):
     """A snapshot that is not written yet, and the ends of the logs that it speaks of."""
 
@@ -94,27 +77,6 @@ now_of: Callable[[tuple[int, int]], Now] = partial(tuple.__new__, Now)
 _published: Callable[[tuple[int, int, bool, int, bool]], Published] = partial(
     tuple.__new__, Published
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What a partition is told besides its own name."""
-
-    topic: str
-    config: TopicConfig
-    limits: LimitsConfig
-    entropy: Entropy
-    # Raises if the checkpoint of a message log knows a later meta than there is.
-    require_meta: Callable[[Log], None]
-    # Has meta know, durably, how far a partition is; False: there is no room for that.
-    note_ends: Callable[["Partition", Now], bool]
-    cache: BatchCache
-    changes: Changes
-    damage: DamageLedger = field(default_factory=DamageLedger)
-    prefetch: PrefetchCache = field(default_factory=PrefetchCache)
-    latencies: Latencies = field(default_factory=Latencies)
-    zones: Zones = field(default_factory=UtcOnly)
-    reign: Reign = ALONE
 
 
 class Partition:
