@@ -183,8 +183,10 @@ def test_debounce_by_business_key(tmp_path, clock):
         assert drain(queue) == []
         clock.advance("1m")
         assert drain(queue) == [b"click 4"]
-        with pytest.raises(NotFound):
-            queue.cancel("cart 7")
+        for key, name in ("cart 7", "cart 7"), (b"\xff", "\\xff"):
+            with pytest.raises(NotFound) as caught:
+                queue.cancel(key)
+            assert caught.value.fields["name"] == name
 
 
 def test_delay_with_priority_ttl_and_idempotency_key(broker, clock):

@@ -62,7 +62,7 @@ def _find(node: "Node", topic: str, which: DelayedId | bytes) -> tuple[Partition
             found = partition.machine.delays.by_key.get(which)
             if found is not None:
                 return partition, found
-        raise NotFound("delayed message with the key", which)
+        raise NotFound("delayed message with the key", which.decode(errors="backslashreplace"))
     if which.partition is not None:
         return node.partition(topic, which.partition), which.id
     for partition in partitions:
