@@ -212,7 +212,9 @@ class Catalogue:
                 self.disk, directory, identity, self._setting(facts), now=now, ends=ends
             )
         except (Damaged, Refused) as error:
-            fault = fault_of(facts.name, number, directory, error)
+            is_there = self.disk.list(directory)
+            cause = error if is_there else DamagedFile(directory, "the partition is missing")
+            fault = fault_of(facts.name, number, directory, cause)
             self.recovery.append(
                 RecoveryEvent(
                     EventKind.PARTITION_FAULTY, fault.path, fault.reason, facts.name, number
