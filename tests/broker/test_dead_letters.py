@@ -2,6 +2,8 @@
 
 import pytest
 
+from penstock.api.answers import AnswerOffset, OffsetKind, ReleaseMember
+from penstock.api.consume import CountReady, Poll
 from penstock.api.dead_letters import (
     PROVENANCE_HEADER,
     BrowseDeadLetters,
@@ -12,9 +14,18 @@ from penstock.api.dead_letters import (
     Selection,
     Target,
 )
-from penstock.api.groups import CloseGroup
-from penstock.api.start import EARLIEST
-from penstock.broker.partition.dead_letters import dead_letter_topic
+from penstock.api.fetch import Peek
+from penstock.api.groups import (
+    CloseGroup,
+    Commit,
+    DescribeBacklog,
+    DescribeGroup,
+    PartitionOffset,
+    ResetGroup,
+)
+from penstock.api.members import JoinGroup
+from penstock.api.start import EARLIEST, LATEST
+from penstock.broker.partition.dead_letters import REDRIVE_GROUP, dead_letter_topic
 from penstock.broker.partition.partitioner import partition_of
 from penstock.errors import NotFound, Refused, TooLarge
 from penstock.model import Message
@@ -374,3 +385,34 @@ def test_dead_letters_survive_the_deletion_of_their_own_topic() -> None:
     world.delete(dead_letter_topic(TOPIC))
     world.settle()
     assert values([one.message for one in world.letters()]) == [b"b"]
+
+
+DLQ = dead_letter_topic(TOPIC)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Poll(DLQ, REDRIVE_GROUP, "m", 10),
+        Peek(DLQ, 0, REDRIVE_GROUP, 10),
+        CountReady(DLQ, REDRIVE_GROUP),
+        Commit(REDRIVE_GROUP, (PartitionOffset(DLQ, 0, 2),)),
+        Commit(REDRIVE_GROUP, (PartitionOffset(DLQ, 0, 2),), opens_group=True),
+        AnswerOffset(OffsetKind.ACK_UP_TO, DLQ, 0, REDRIVE_GROUP, 1),
+        ReleaseMember(DLQ, REDRIVE_GROUP, "m"),
+        DescribeBacklog(DLQ, 0, REDRIVE_GROUP),
+        DescribeGroup(REDRIVE_GROUP, topic=DLQ),
+        ResetGroup(REDRIVE_GROUP, topic=DLQ, to=LATEST, is_forced=True),
+        CloseGroup(REDRIVE_GROUP, topic=DLQ),
+        JoinGroup(REDRIVE_GROUP, "m", (DLQ,)),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_which_letters_are_done_is_not_for_consumers_to_say(command) -> None:
+    world = world_with_letters("a", "b", "c")
+    # From the first redrive on there is a group that knows which letters are done.
+    world.execute(RedriveDeadLetters(TOPIC, selection=Selection(error="a")))
+    world.settle()
+    with pytest.raises(Refused, match=REDRIVE_GROUP):
+        world.execute(command)
+    assert len(world.letters()) == 2

@@ -94,8 +94,10 @@ def open_everywhere(partitions: Iterable[Partition], group: str, start: Start, n
 
 
 def places_of(partitions: Iterable[Partition], group: str) -> list[tuple[Partition, Delivery]]:
-    """Where a group reads."""
-    found = []
+    """Where a group reads; nowhere, if it is one of our own."""
+    found: list[tuple[Partition, Delivery]] = []
+    if group.startswith(INTERNAL_PREFIX):
+        return found
     for partition in partitions:
         number = partition.machine.numbers.get(group)
         if number is not None:

@@ -45,7 +45,6 @@ from ..partition.changes import Handler
 from ..partition.records import ModeSet, PartitionRecord
 from ..partition.slots import Partitions
 from ..partition.start import offset_in, visible_end
-from ..topics import INTERNAL_PREFIX
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -64,8 +63,6 @@ def _partitions(node: "Node", command: ScopedCommand[Any]) -> Partitions:
 
 def _places(node: "Node", command: GroupCommand[Any]) -> Places:
     """Where a group reads, of what the command covers. NotFound: nowhere; PartitionFaulty: its topic cannot be read."""
-    if command.group.startswith(INTERNAL_PREFIX):
-        raise NotFound("group", command.group)
     return groups.existing(_partitions(node, command), command.group)
 
 

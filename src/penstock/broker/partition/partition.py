@@ -349,8 +349,9 @@ class Partition:
         self.record((GroupClosed(self.group(name).group, name),), now)
 
     def group(self, name: str) -> Delivery:
+        """NotFound: there is none, or it is one of our own."""
         number = self.machine.numbers.get(name)
-        if number is None:
+        if number is None or name.startswith(INTERNAL_PREFIX):
             raise NotFound("group", name)
         return self.machine.groups[number]
 
