@@ -9,9 +9,10 @@ import pytest
 
 import penstock.api
 from penstock.api import topics
-from penstock.api.command import Command
+from penstock.api.command import Command, ScopedCommand
+from penstock.api.keys import CreateKey
 from penstock.api.principals import Principal, Role
-from penstock.broker.authorise import ALLOWED, authorise_command
+from penstock.broker.authorise import ALLOWED, READING, authorise_command
 from penstock.broker.handlers import HANDLERS
 from penstock.errors import Forbidden
 
@@ -44,11 +45,20 @@ def test_every_command_takes_a_right_and_names_its_topics(command) -> None:
     assert not is_of_topics or command.topics is not Command.topics, (
         "a command that names topics needs topics(): without it a key with prefixes reaches all"
     )
+    is_scoped = issubclass(command, ScopedCommand | topics.ListTopics | CreateKey)
+    assert is_scoped or "prefixes" not in fields, (
+        "a command that is asked of topics by prefixes is a ScopedCommand: without that a key with prefixes is refused"
+    )
+    assert command.is_query or command.action not in READING, (
+        "a command that only reads needs is_query = True"
+    )
 
 
 def test_a_principal_with_prefixes_reaches_no_other_topic() -> None:
     fetch = next(one for one in HANDLERS if one.__name__ == "Fetch")
     start = importlib.import_module("penstock.api.start").EARLIEST
     authorise_command(READER, fetch("mine.orders", 0, start))
-    with pytest.raises(Forbidden):
+    with pytest.raises(Forbidden, match="topic orders"):
         authorise_command(READER, fetch("orders", 0, start))
+    with pytest.raises(Forbidden, match="all topics"):
+        authorise_command(READER, topics.ListTopics())

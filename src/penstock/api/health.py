@@ -1,12 +1,12 @@
 """How a broker is: room on the disk, what its start found and did, what is damaged, and what became of deliveries."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from .command import EVERY_TOPIC, Command, ScopedCommand
+from .command import Command, ScopedCommand
 from .principals import Action, Principal
 
 
@@ -207,8 +207,8 @@ class SeeStored(ScopedCommand[Stored], frozen=True):
     is_query: ClassVar[bool] = True
 
 
-class SeeFigures(Command[list[Sample]], frozen=True):
-    """Figures of the node, and of the topics that begin with one of the prefixes, or of all, and their groups.
+class SeeFigures(ScopedCommand[list[Sample]], frozen=True):
+    """Figures of the node, and of the topics that the command covers, and their groups.
 
     Those with the largest lag, at most `groups_max`, are named; the others count as one group `other`.
     """
@@ -217,18 +217,10 @@ class SeeFigures(Command[list[Sample]], frozen=True):
     is_query: ClassVar[bool] = True
     is_long: ClassVar[bool] = True
     groups_max: int
-    prefixes: tuple[str, ...] = ()
-
-    def topics(self) -> Iterable[str]:
-        return self.prefixes or EVERY_TOPIC
 
 
-class SeeReliability(Command[dict[str, DeliveryFigures]], frozen=True):
-    """What became of deliveries, by group: on the topics that begin with one of the prefixes, or on all."""
+class SeeReliability(ScopedCommand[dict[str, DeliveryFigures]], frozen=True):
+    """What became of deliveries, by group, on the topics that the command covers."""
 
     action: ClassVar[Action] = Action.SEE_STATS
     is_query: ClassVar[bool] = True
-    prefixes: tuple[str, ...] = ()
-
-    def topics(self) -> Iterable[str]:
-        return self.prefixes or EVERY_TOPIC

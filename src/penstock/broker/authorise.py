@@ -88,8 +88,10 @@ def authorise(principal: Principal, action: Action, topic: str | None = None) ->
             command=action.value,
         )
     if topic is not None and not principal.reaches(topic):
+        not_all = f"{action.value}: its key does not reach all topics"
+        what = f"reach topic {topic[:60]}" if topic else not_all
         raise Forbidden(
-            f"{principal.name} may not reach topic {topic[:60]}",
+            f"{principal.name} may not {what}",
             principal=principal.name,
             topic=topic[:60],
         )

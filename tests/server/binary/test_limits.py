@@ -15,6 +15,7 @@ from penstock.api.delays import DescribeDelays
 from penstock.api.fetch import Fetch, Read
 from penstock.api.frames import HELLO, Hello, request_frame
 from penstock.api.groups import ListGroups
+from penstock.api.health import SeeFigures, SeeReliability
 from penstock.api.keys import CreateKey, ListKeys, RevokeKey, RotateKey
 from penstock.api.principals import Role
 from penstock.api.publish import Acks, PublishBatch, PublishValues
@@ -91,7 +92,9 @@ def test_a_role_and_prefixes_hold_as_over_http(guarded, opened):
     reader = admin.call(CreateKey("reader", Role.READONLY))
     mine = opened(made.text)
     assert mine.call(ListTopics()) == ["mine-a"]
-    assert mine.call(ListGroups()) == {}
+    assert mine.call(ListGroups()) == mine.call(SeeReliability()) == {}
+    topics = {one.labels["topic"] for one in mine.call(SeeFigures(10)) if "topic" in one.labels}
+    assert topics == {"mine-a"}
     assert set(mine.call(DescribeDelays())) == {"mine-a"}
     assert [one.name for one in mine.call(ListKeys())] == ["mine"]
     schema = mine.call(RegisterSchema("mine-a-value", NewSchema("AVRO", '"int"'))).schema

@@ -33,21 +33,20 @@ def see_health(node: "Node", _command: SeeHealth, now: Now) -> Health:
 
 def see_figures(node: "Node", command: SeeFigures, now: Now) -> list[Sample]:
     found = figures_of(node, command.groups_max, now)
-    return [one for one in found if _is_within(one.labels, command.prefixes)]
+    is_of_all = command.topic is None and not command.prefixes
+    return [one for one in found if is_of_all or _is_covered(command, one.labels)]
 
 
-def _is_within(labels: Mapping[str, str], prefixes: tuple[str, ...]) -> bool:
-    """Whether a figure is of a topic that begins with one of the prefixes, or of the node as a whole."""
-    if not prefixes:
-        return True
+def _is_covered(command: SeeFigures, labels: Mapping[str, str]) -> bool:
+    """Whether a figure is of a topic that the command covers, or of the node as a whole."""
     topic = labels.get("topic")
-    return "group" not in labels if topic is None else topic.startswith(prefixes)
+    return "group" not in labels if topic is None else command.covers(topic)
 
 
 def see_reliability(node: "Node", command: SeeReliability, _now: Now) -> dict[str, DeliveryFigures]:
     groups: dict[str, Counter[str]] = {}
     for partition in node.partitions():
-        if command.prefixes and not partition.topic.startswith(command.prefixes):
+        if not command.covers(partition.topic):
             continue
         for name, one in partition.user_groups():
             groups.setdefault(name, Counter()).update(

@@ -207,7 +207,7 @@ async def stats(request: Request) -> Answer:
 
 async def reliability(request: Request) -> Answer:
     """What became of deliveries."""
-    groups = await request.execute(SeeReliability(request.principal.prefixes))
+    groups = await request.execute(SeeReliability(prefixes=request.principal.prefixes))
     totals = {
         name: sum(getattr(one, name) for one in groups.values())
         for name in DeliveryFigures.__struct_fields__

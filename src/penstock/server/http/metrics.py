@@ -38,7 +38,7 @@ class SyncTimes:
 
 def render_metrics(app: "App", principal: Principal) -> bytes:
     """The page, as far as it is theirs to see. For a thread: partitions by the thousand take a while."""
-    command = SeeFigures(app.settings.http.metrics_groups_max, principal.prefixes)
+    command = SeeFigures(app.settings.http.metrics_groups_max, prefixes=principal.prefixes)
     found = app.driver.driver.execute(command, principal)
     stats = app.driver.driver.execute(DescribeJourneys(prefixes=principal.prefixes), principal)
     pipelines = [] if principal.prefixes else app.pipelines.samples()
