@@ -196,7 +196,7 @@ def _see(path: str, call: Any, summary: str, answer: type, query: type | None = 
         tag=_TAG,
         query=query,
         answer=answer,
-        errors=(NotFound,),
+        errors=(NotFound,) if "{group}" in path else (),
     )
 
 
@@ -226,7 +226,7 @@ ROUTES = (
         summary="Forget a group and its progress",
         tag=_TAG,
         status=204,
-        errors=(NotFound,),
+        errors=(NotFound, GroupBusy),
     ),
     _see("/groups/{group}/lag", lag, "How far a group is behind", LagOut),
     _see("/groups/{group}/offsets", offsets, "What a group has finished", OffsetsOut, OffsetsQuery),

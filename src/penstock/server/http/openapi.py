@@ -9,6 +9,7 @@ from typing import Any, get_args
 import msgspec
 
 from ...api.principals import Action
+from ...broker.authorise import READING
 from ...errors import (
     BadRequest,
     Forbidden,
@@ -23,29 +24,15 @@ from ...errors import (
 )
 from .requests import Request
 from .responses import Answer, Response, json_response
-from .routing import Route
+from .routing import NUMBERS, Route
 from .statuses import status_of_kind
 
 _ERROR = "#/components/schemas/Error"
 _REGISTRY_ERROR = "#/components/schemas/RegistryError"
 _REFERENCE = "#/components/schemas/{name}"
 _ALWAYS: tuple[type[PenstockError], ...] = (BadRequest, Forbidden, TooManyRequests, Unavailable)
-# What these do is written down, and a disk without a byte left takes nothing.
-_WRITES = frozenset(
-    {
-        Action.CREATE_TOPIC,
-        Action.CONFIGURE_TOPIC,
-        Action.DELETE_TOPIC,
-        Action.PUBLISH,
-        Action.CONSUME,
-        Action.ANSWER,
-        Action.COMMIT,
-        Action.CHANGE_GROUP,
-        Action.CHANGE_DELAYED,
-        Action.REDRIVE,
-        Action.DISCARD,
-    }
-)
+# What all others do is written down, and a disk without a byte left takes nothing.
+_UNWRITTEN = READING | {Action.REPORT_PIPELINE, Action.HAND_OVER}
 _WITH_BODY: tuple[type[PenstockError], ...] = (TooLarge, TooSlow, UnsupportedMediaType)
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,245}$"}
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
@@ -148,7 +135,7 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
             "name": name,
             "in": "path",
             "required": True,
-            "schema": _NUMBER if name in {"partition", "offset"} else _NAME,
+            "schema": _NUMBER if name in NUMBERS else _NAME,
         }
         for name in _PARAMETER.findall(route.path)
     ]
@@ -191,7 +178,7 @@ def errors_of(route: Route) -> list[tuple[int, str]]:
 
 def _error_kinds(route: Route) -> set[type[PenstockError]]:
     found: set[type[PenstockError]] = {*_ALWAYS, *route.errors}
-    if route.action in _WRITES:
+    if route.action not in _UNWRITTEN:
         found.add(NoSpace)
     if not route.is_open:
         found.add(Unauthenticated)

@@ -34,7 +34,6 @@ from ...errors import (
     BacklogFull,
     BadRequest,
     MalformedBatch,
-    NoSpace,
     NotFound,
     OutOfSequence,
     PenstockError,
@@ -349,7 +348,7 @@ def _is_repeat(stored: Sequence[Published]) -> bool:
     return all(one.is_duplicate for one in stored)
 
 
-_ERRORS = (NotFound, TooLarge, SchemaViolation, BacklogFull, NoSpace)
+_ERRORS = (NotFound, TooLarge, SchemaViolation, BacklogFull)
 
 ROUTES = (
     Route(

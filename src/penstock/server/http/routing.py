@@ -146,13 +146,13 @@ _NAMES = {
     "commit": "commit",
     "schedule": "schedule",
 }
-_NUMBERS = frozenset({"partition", "offset", "producer_id"})
+NUMBERS = frozenset({"partition", "offset", "producer_id"})
 
 
 def _checked(params: dict[str, str]) -> dict[str, str]:
     for name, value in params.items():
         if name in _NAMES:
             check_name(value, _NAMES[name])
-        elif name in _NUMBERS and not (value.isascii() and value.isdecimal() and len(value) <= 18):
+        elif name in NUMBERS and not (value.isascii() and value.isdecimal() and len(value) <= 18):
             raise Refused(f"{name} must be a number, got {value[:40]!r}", field=name)
     return params

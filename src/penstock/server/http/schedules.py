@@ -20,7 +20,6 @@ from ...errors import (
     AlreadyExists,
     BacklogFull,
     InvalidName,
-    NoSpace,
     NotFound,
     SchemaViolation,
     TooLarge,
@@ -92,7 +91,7 @@ ROUTES = (
         "Publish a message again and again",
         body=ScheduleIn,
         status=201,
-        errors=(NotFound, AlreadyExists, InvalidName, TooLarge, SchemaViolation, NoSpace),
+        errors=(NotFound, AlreadyExists, InvalidName, TooLarge, SchemaViolation),
     ),
     _route("GET", _ALL, list_schedules, "Schedules of a topic, by key", answer=SchedulesOut),
     _route("GET", _ONE, get, "A schedule, and when it is due next"),
@@ -102,7 +101,7 @@ ROUTES = (
         change,
         "Change a schedule, pause or resume it",
         body=ScheduleChangeIn,
-        errors=(NotFound, TooLarge, SchemaViolation, NoSpace),
+        errors=(NotFound, TooLarge, SchemaViolation),
     ),
     _route("DELETE", _ONE, delete, "Delete a schedule", answer=None, status=204),
     _route(
@@ -111,6 +110,6 @@ ROUTES = (
         run,
         "Publish the message of a schedule now",
         answer=ScheduleRunOut,
-        errors=(NotFound, SchemaViolation, BacklogFull, NoSpace),
+        errors=(NotFound, SchemaViolation, BacklogFull),
     ),
 )

@@ -15,7 +15,6 @@ from ...api.json.transaction_answers import (
 from ...api.principals import Action
 from ...api.transaction_answers import StageAnswers, StagedOffset, StageOffsets
 from ...errors import (
-    NoSpace,
     NotFound,
     NotOwner,
     OffsetOutOfRange,
@@ -75,7 +74,7 @@ async def offsets(request: Request) -> Answer:
     return json_response(OffsetsStagedOut(True, sent.group, sent.offsets))
 
 
-_ERRORS = (NotFound, ProducerFenced, TransactionInProgress, NoSpace, PartitionFaulty)
+_ERRORS = (NotFound, ProducerFenced, TransactionInProgress, PartitionFaulty)
 
 
 def _answer(path: str, call: Any, summary: str, body: type[msgspec.Struct]) -> Route:

@@ -35,7 +35,6 @@ from ...api.transactions import (
 from ...errors import (
     BacklogFull,
     BadRequest,
-    NoSpace,
     NotFound,
     OutOfSequence,
     OverStagingQuota,
@@ -137,7 +136,7 @@ ROUTES = (
         tag="transactions",
         body=InitIn,
         answer=SessionOut,
-        errors=(NoSpace, TransactionInProgress, PartitionFaulty),
+        errors=(TransactionInProgress, PartitionFaulty),
     ),
     Route(
         method="POST",
@@ -159,7 +158,7 @@ ROUTES = (
         tag="transactions",
         body=SessionIn,
         answer=BegunOut,
-        errors=(NotFound, ProducerFenced, TransactionInProgress, NoSpace, PartitionFaulty),
+        errors=(NotFound, ProducerFenced, TransactionInProgress, PartitionFaulty),
     ),
     Route(
         method="POST",
@@ -178,7 +177,6 @@ ROUTES = (
             TooLarge,
             BacklogFull,
             OverStagingQuota,
-            NoSpace,
             PartitionFaulty,
         ),
         topic_in=TopicIn.REST,
@@ -192,7 +190,7 @@ ROUTES = (
         tag="transactions",
         body=SessionIn,
         answer=EndOut,
-        errors=(*_ENDS, NoSpace),
+        errors=_ENDS,
     ),
     Route(
         method="POST",
@@ -203,7 +201,7 @@ ROUTES = (
         tag="transactions",
         body=SessionIn,
         answer=EndOut,
-        errors=(*_ENDS, NoSpace),
+        errors=_ENDS,
     ),
     Route(
         method="GET",
@@ -242,6 +240,6 @@ ROUTES = (
         summary="Abort an open transaction of any producer",
         tag="transactions",
         answer=EndOut,
-        errors=(NotFound, TransactionEnded, NoSpace, PartitionFaulty),
+        errors=(NotFound, TransactionEnded, PartitionFaulty),
     ),
 )
