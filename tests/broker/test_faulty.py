@@ -10,7 +10,14 @@ from penstock.api.answers import Kind, ReleaseMember
 from penstock.api.consume import Poll
 from penstock.api.dead_letters import RedriveDeadLetters
 from penstock.api.delays import ListDelayed
-from penstock.api.groups import CloseGroup, DescribeGroup, DescribeLag
+from penstock.api.groups import (
+    CloseGroup,
+    DescribeGroup,
+    DescribeLag,
+    DescribeLanes,
+    ListGroups,
+    ListRebalances,
+)
 from penstock.api.health import EventKind
 from penstock.api.members import JoinGroup, LeaveGroup, PollMember
 from penstock.api.principals import LOCAL
@@ -71,6 +78,9 @@ def test_a_group_of_a_topic_that_cannot_be_read_is_not_said_to_be_unknown() -> N
         DescribeLag(GROUP, topic=TOPIC),
         CloseGroup(GROUP, topic=TOPIC),
         JoinGroup(GROUP, "m", (TOPIC,)),
+        DescribeLanes(topic=TOPIC, group=GROUP),
+        ListGroups(topic=TOPIC),
+        ListRebalances(topic=TOPIC),
     ):
         with pytest.raises(PartitionFaulty, match=f"{TOPIC}/0"):
             world.execute(command)

@@ -55,9 +55,14 @@ Places = Sequence[tuple[Partition, Delivery]]
 
 
 def _partitions(node: "Node", command: ScopedCommand[Any]) -> Partitions:
-    """The partitions that a command covers, without faulty ones. NotFound: there is no topic of the name given."""
+    """The partitions that a command covers, without faulty ones.
+
+    NotFound: there is no topic of the name given. PartitionFaulty: none of its partitions serves.
+    """
     if command.topic is not None:
-        return node.topic(command.topic).partitions
+        partitions = node.topic(command.topic).partitions
+        partitions.require_serving()
+        return partitions
     return Partitions([one for one in node.partitions() if command.covers(one.topic)])
 
 
