@@ -209,6 +209,13 @@ def test_a_group_that_is_none_is_not_made():
                 call()
 
 
+def test_a_word_is_no_yes():
+    with Client("penstock://127.0.0.1:1") as client:
+        for option in ({"force": "no"}, {"dry_run": ""}):
+            with pytest.raises(Refused, match=next(iter(option))):
+                client.reset("billing", "earliest", **option)
+
+
 class Names(str, Enum):  # noqa: UP042 - a StrEnum is no trap
     """Programs keep the names of their topics together like this."""
 

@@ -141,6 +141,21 @@ def test_get_many_of_a_plain_queue_refuses_the_same(tmp_path):
         assert len(queue.get_many(10**30)) == 1
 
 
+@pytest.mark.parametrize("topic", [3, None, b"t", ["t"]])
+def test_a_topic_is_named_by_text(topic):
+    with penstock.Broker() as broker:
+        for call in (
+            lambda: broker.read(topic, 0),
+            lambda: broker.open_group(topic, "g"),
+            lambda: broker.poll(topic, "g"),
+            lambda: broker.release(topic, "g", "m"),
+            lambda: broker.commit(topic, 0, "g", 1),
+            lambda: broker.forget_group(topic, "g"),
+        ):
+            with pytest.raises(Refused, match="a topic's name"):
+                call()
+
+
 def test_a_broker_refuses_and_its_members_stay():
     with penstock.Broker() as broker:
         broker.create_topic("t", partitions=1)

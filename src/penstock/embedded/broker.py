@@ -238,12 +238,12 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
     ) -> list[Message]:
         """Messages by position: no group, no lease, nothing is finished by it."""
         place, count = start_of(start), whole_count("limit", limit, least=1)
-        return self.driver.execute(Read(topic, partition, place, count)).messages
+        return self.driver.execute(Read(_topic(topic), partition, place, count)).messages
 
     def open_group(self, topic: str, group: str, *, start: Place = "earliest") -> None:
         """Make a group that begins somewhere else than at the earliest message; one that exists stays as it is."""
         place, name = start_of(start), text("group", group)
-        self.driver.execute(OpenGroup(name, (topic,), place))
+        self.driver.execute(OpenGroup(name, (_topic(topic),), place))
 
     def poll(
         self,
@@ -265,7 +265,7 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
         timeout_ns = FOR_EVER if timeout is None else duration_ns(timeout)
         lane = None if priority is None else Priority(priority_of(priority))
         command = Poll(
-            topic,
+            _topic(topic),
             text("group", group),
             text("member", member),
             whole_count("limit", limit),
@@ -306,13 +306,13 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
 
     def release(self, topic: str, group: str, member: str) -> None:
         """A member went away: what it holds is ready again at once, and only the oldest keeps its attempt."""
-        release = ReleaseMember(topic, text("group", group), text("member", member))
+        release = ReleaseMember(_topic(topic), text("group", group), text("member", member))
         self.driver.execute(release)
 
     def commit(self, topic: str, partition: int, group: str, offset: int) -> bool:
         """Finish everything below an offset for a group; False if it was."""
-        name, end = text("group", group), whole_number("offset", offset)
-        return self.driver.execute(Commit(name, (PartitionOffset(topic, partition, end),)))
+        place = PartitionOffset(_topic(topic), partition, whole_number("offset", offset))
+        return self.driver.execute(Commit(text("group", group), (place,)))
 
     def join(
         self,

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ...api.arguments import instance, partition_number, text, utf8, whole_number
+from ...api.arguments import flag, instance, partition_number, text, utf8, whole_number
 from ...api.command import Command
 from ...api.contents import Content, HeadersIn
 from ...api.dead_letters import BrowseDeadLetters, CountDeadLetters, RedriveReply, Selection
@@ -209,8 +209,8 @@ class AsyncAdmin:
 
         On all of its topics, on one, or on some `partitions` of one. GroupBusy while messages are held, unless forced.
         """
-        reset = reset_of(group, to, topic, partitions, is_forced=bool(force))
-        return moves_out(await self.execute(plan_of(reset) if dry_run else reset))
+        reset = reset_of(group, to, topic, partitions, is_forced=flag("force", force))
+        return moves_out(await self.execute(plan_of(reset) if flag("dry_run", dry_run) else reset))
 
     async def in_flight(self, group: str) -> list[dict[str, Any]]:
         """The messages that members of a group hold: place, consumer, attempts, deadline."""
