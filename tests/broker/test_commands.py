@@ -3,6 +3,8 @@
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from inspect import signature
+from types import NoneType
 
 import msgspec
 import pytest
@@ -12,6 +14,7 @@ from penstock.api import topics
 from penstock.api.command import Command, ScopedCommand
 from penstock.api.keys import CreateKey
 from penstock.api.principals import Principal, Role
+from penstock.api.wire import CALLS
 from penstock.broker.authorise import ALLOWED, READING, authorise_command
 from penstock.broker.handlers import HANDLERS
 from penstock.errors import Forbidden
@@ -52,6 +55,12 @@ def test_every_command_takes_a_right_and_names_its_topics(command) -> None:
     assert command.is_query or command.action not in READING, (
         "a command that only reads needs is_query = True"
     )
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=lambda one: one.kind.__name__)
+def test_every_handler_returns_what_its_command_says(call) -> None:
+    returned = signature(HANDLERS[call.kind]).return_annotation
+    assert (returned or NoneType) == call.reply, "a handler of Command[R] returns R"
 
 
 def test_a_principal_with_prefixes_reaches_no_other_topic() -> None:

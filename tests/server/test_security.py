@@ -103,7 +103,9 @@ async def test_every_route_asks_for_every_role(tmp_path):
             for role, key in keys.items():
                 reply = await broker.call(route.method, target, headers=bearer(key))
                 is_refused = role not in ALLOWED[route.action] and not route.is_open
-                assert (reply.status == 403) == is_refused, (target, role)
+                assert (reply.status == 403) == is_refused, (
+                    f"{target} for {role}: {reply.status}; is the route's action that of its command?"
+                )
 
 
 async def test_no_route_reaches_a_topic_of_somebody_else(tmp_path):

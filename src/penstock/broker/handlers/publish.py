@@ -44,7 +44,7 @@ _BATCH_BYTES_MAX = 4 << 20
 _BATCH_MESSAGES_MAX = 8192
 
 
-def publish(node: "Node", command: Publish, now: Now) -> list[Published]:
+def publish(node: "Node", command: Publish, now: Now) -> Sequence[Published]:
     topic = node.topic(command.topic)
     if node.bindings:
         require_valid(node, command)
@@ -162,7 +162,7 @@ def _stored(
     return PublishedRun(partition.append(encoded, now), head.message_count)
 
 
-def schedule(node: "Node", command: Schedule, now: Now) -> list[Published]:
+def schedule(node: "Node", command: Schedule, now: Now) -> Sequence[Published]:
     topic, delayed = node.topic(command.topic), command.delayed
     if node.bindings:
         require_valid(node, command)

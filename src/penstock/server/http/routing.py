@@ -57,7 +57,9 @@ class Route:
 
     def __post_init__(self) -> None:
         has_topic = "{topic}" in self.path
-        assert has_topic == (self.topic_in is TopicIn.PATH), f"{self.path}: where is its topic?"
+        assert has_topic == (self.topic_in is TopicIn.PATH), (
+            f"{self.path}: topic_in is PATH just if the path has {{topic}}"
+        )
 
     @property
     def refuses_queries(self) -> bool:
