@@ -22,6 +22,7 @@ from penstock.observability.activity import Activity
 from penstock.runtime.asynchronous import AsyncDriver
 from penstock.runtime.threads import ThreadDriver
 from penstock.runtime.world import World
+from penstock.server.http.routing import Route
 from penstock.server.reading_settings import read_settings
 from penstock.server.serving import make_app
 from penstock.sim import SimDisk
@@ -30,6 +31,28 @@ from penstock.testing import VirtualClock
 from .wires import connected, is_answered, until
 
 JSON = {"content-type": "application/json"}
+
+
+EXAMPLES = {
+    "topic": "orders",
+    "group": "g",
+    "partition": "0",
+    "offset": "0",
+    "key_id": "nobody",
+    "pipeline": "p",
+    "query": "q",
+    "producer_id": "1",
+    "commit": "c",
+    "schedule": "s",
+}
+
+
+def example_path(route: Route) -> str:
+    """The path of a route with a name or a number in each place that has an example; others stay as they are."""
+    path = route.path
+    for name, example in EXAMPLES.items():
+        path = path.replace(f"{{{name}}}", example)
+    return path
 
 
 class Reply(NamedTuple):

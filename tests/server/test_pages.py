@@ -4,7 +4,7 @@ import asyncio
 
 from penstock.server.http.table import ROUTES
 
-from .rigs import in_process
+from .rigs import example_path, in_process
 
 PAGE = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
 LEASING = (
@@ -35,11 +35,7 @@ async def test_every_route_that_changes_something_refuses_pages_of_other_sites(t
     async with in_process(tmp_path) as broker:
         await broker.topic()
         for route in ROUTES:
-            target = route.path.replace("{topic}", "orders").replace("{group}", "g")
-            target = target.replace("{partition}", "0").replace("{key_id}", "nobody")
-            target = target.replace("{offset}", "0").replace("{pipeline}", "p")
-            target = target.replace("{query}", "q").replace("{producer_id}", "1")
-            target = target.replace("{schedule}", "s").replace("{commit}", "c")
+            target = example_path(route)
             reply = await broker.call(route.method, target, headers=PAGE)
             is_reading = route.method == "GET" and route.action.value.startswith(("see", "read"))
             assert (reply.status == 403) == (not is_reading), target

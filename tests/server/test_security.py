@@ -19,7 +19,7 @@ from penstock.server.http.table import ROUTES
 from penstock.server.logs import masked
 from tests.api.answer_bytes import encode_answers
 
-from .rigs import in_process
+from .rigs import example_path, in_process
 
 AUTH = {("auth", "enabled"): True}
 _SESSION = {"producer_id": 1, "epoch": 0}
@@ -93,11 +93,7 @@ async def test_every_route_asks_for_every_role(tmp_path):
     async with in_process(tmp_path, AUTH) as broker:
         keys = {role: broker.key(role.value, role).text for role in Role}
         for route in ROUTES:
-            target = route.path.replace("{topic}", "orders").replace("{group}", "g")
-            target = target.replace("{partition}", "0").replace("{key_id}", "nobody")
-            target = target.replace("{offset}", "0").replace("{pipeline}", "p")
-            target = target.replace("{query}", "q").replace("{producer_id}", "1")
-            target = target.replace("{commit}", "c").replace("{schedule}", "s")
+            target = example_path(route)
             bare = await broker.call(route.method, target)
             assert (bare.status == 401) == (not route.is_open), target
             for role, key in keys.items():
@@ -121,10 +117,7 @@ async def test_no_route_reaches_a_topic_of_somebody_else(tmp_path):
         for route in touching:
             for role in ALLOWED[route.action]:
                 key = keys[role]
-                target = route.path.replace("{topic}", "orders").replace("{group}", "g")
-                target = target.replace("{partition}", "0").replace("{offset}", "0")
-                target = target.replace("{pipeline}", "p").replace("{query}", "q")
-                target = target.replace("{schedule}", "s")
+                target = example_path(route)
                 body = BODIES.get(route.path)
                 if route.topic_in is TopicIn.PATH:
                     body = None
