@@ -177,6 +177,15 @@ async def test_a_bad_query_or_path_is_a_400(tmp_path, target):
         assert len(reply.body) < 4096
 
 
+async def test_an_unknown_field_of_a_query_is_named_with_those_that_there_are(tmp_path):
+    async with in_process(tmp_path) as broker:
+        reply = await broker.call("GET", "/groups?limt=3")
+        assert (reply.status, reply.json["message"]) == (
+            400,
+            "unknown field `limt`: there are limit, cursor, details",
+        )
+
+
 @pytest.mark.parametrize("target", UNKNOWN)
 async def test_what_is_not_there_is_a_404(tmp_path, target):
     async with in_process(tmp_path) as broker:

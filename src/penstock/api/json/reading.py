@@ -9,6 +9,7 @@ import msgspec
 from ...errors import BadRequest
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 _UNKNOWN = re.compile("Object contains unknown field `(.*?)`")
 _UNKNOWN_FIELDS_MAX = 20
 _READ_AGAIN_BYTES_MAX = 1 << 20
@@ -64,8 +65,13 @@ def _drop_null(found: Any, name: str) -> bool:
     return isinstance(found, list) and max([_drop_null(one, name) for one in found], default=False)
 
 
-def read_fields(fields: Mapping[str, Any], kind: type[T]) -> T:
+def read_fields(fields: Mapping[str, Any], kind: type[S]) -> S:
+    """A struct from the fields of a query. BadRequest says what is wrong, and which fields there are."""
     try:
         return msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise BadRequest(str(error)) from None
+        unknown = _UNKNOWN.match(str(error))
+        if unknown is None:
+            raise BadRequest(str(error)) from None
+        known = ", ".join(one.encode_name for one in msgspec.structs.fields(kind))
+        raise BadRequest(f"unknown field `{unknown[1]}`: there are {known}") from None

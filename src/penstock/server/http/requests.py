@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 _KIND_BYTES_MAX = 200
 _QUERY_FIELDS_MAX = 100
 # Requests with these methods change nothing that the limits count.
@@ -250,7 +251,7 @@ class Request:
         """Note that an administrator did something."""
         self.app.auth.audit.write(self.principal.name, self.action.value, what)
 
-    def query(self, kind: type[T]) -> T:
+    def query(self, kind: type[S]) -> S:
         """The query as a struct. Names that it does not have, and values that do not fit: BadRequest."""
         written = self.query_string
         return read_fields(self._pairs(written) if written else {}, kind)
