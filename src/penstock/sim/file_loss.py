@@ -89,8 +89,8 @@ class FileLossTrials:
         # Whether the first sync of a segment always finds room for the checkpoint that names it.
         self._has_room = has_room
         self._entropy = Random(f"absence {seed}")  # noqa: S311  # A simulation has to be repeatable.
-        # The disk before each of the last starts, oldest first.
-        self._earlier: deque[Tree] = deque(maxlen=_TREES_KEPT)
+        # The disk before each of the last starts, oldest first, and the files that any start on it removes.
+        self._earlier: deque[tuple[Tree, Set[str]]] = deque(maxlen=_TREES_KEPT)
         self._promised: Promised = {}
         # How often each kind was tried, and how often each outcome came.
         self.tried: Counter[str] = Counter()
@@ -101,17 +101,18 @@ class FileLossTrials:
         self._promised = promised
         disk = SimDisk(tree)
         started = _started(disk, now)
+        # Any start finishes an interrupted sweep.
+        leftovers = tree.files.keys() - disk.tree().files.keys()
         if isinstance(started, Node):
             usual = Usual(started)
-            # Any start finishes an interrupted sweep.
-            leftovers = tree.files.keys() - disk.tree().files.keys()
             for _ in range(count):
                 self._try(lose(tree, self._entropy), usual, now, leftovers)
                 if len(self._earlier) > 1:
                     # Not the last one: a killed node may have recorded nowhere else how far it came.
-                    before = self._entropy.choice([*self._earlier][:-1])
-                    self._try(put_back(tree, before, self._entropy), usual, now, leftovers)
-        self._earlier.append(tree)
+                    before, others = self._entropy.choice([*self._earlier][:-1])
+                    older = put_back(tree, before, self._entropy)
+                    self._try(older, usual, now, leftovers | others)
+        self._earlier.append((tree, leftovers))
 
     def _try(self, loss: Loss | None, usual: "Usual", now: Now, leftovers: Set[str]) -> None:
         if loss is None:
