@@ -6,6 +6,7 @@ from penstock.api.dead_letters import RedriveDeadLetters, Target
 from penstock.broker.partition import partition
 from penstock.broker.partition.removal import retain
 from penstock.config import Cleanup
+from penstock.errors import NoSpace
 from penstock.log import trim
 from penstock.model import Message
 from penstock.sim import Call, Fault, Misbehaviour
@@ -59,7 +60,8 @@ def test_a_group_whose_loss_could_not_be_recorded_learns_of_it_at_the_next_poll(
     world.sync()
     full = Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE, path_part="/state/0", times=2)
     world.disk.inject(full)
-    world.sweep()
+    with pytest.raises(NoSpace):
+        world.sweep()
     world.disk.faults.clear()
     assert world.node.partition(TOPIC, 0).group(GROUP).skipped_count == 0
     assert [one.offset for one in world.drain()] == list(range(start_of(world), 20))
@@ -210,12 +212,15 @@ def test_a_producer_and_a_key_are_known_when_compaction_has_taken_their_messages
     assert (again.offset, again.is_duplicate) == (0, True)
 
 
-def test_a_sweep_does_not_wait_for_a_snapshot_that_has_no_room() -> None:
+def test_a_sweep_without_room_for_a_snapshot_says_so_if_there_is_something_to_remove() -> None:
     world = filled(retention_hours=1)
-    world.now(5 * HOUR_MS)
     full = Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=".snapshot", times=99)
     world.disk.inject(full)
     assert world.sweep()[TOPIC].segments_removed == 0
+    world.now(5 * HOUR_MS)
+    with pytest.raises(NoSpace):
+        world.sweep()
+    assert start_of(world) == 0
     world.disk.faults.clear()
     assert world.sweep()[TOPIC].segments_removed == 20
 

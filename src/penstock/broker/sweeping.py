@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _MS = 1_000_000
 _LONG_AGO_NS = -(1 << 63)
+# A full disk: what could not be swept is tried again after this long.
+_RETRY_NS = 1_000_000_000
 _USUAL = TopicConfig()
 
 
@@ -73,10 +75,10 @@ class Sweeps:
         return found
 
     def put_back(self, topic: str, sweeps: Iterable[Sweep], now_ns: int) -> None:
-        """Sweeps that were taken could not be done: they are still due."""
+        """Sweeps that were taken could not be done: they are due again in a moment."""
         for sweep in sweeps:
             self._last_ns[Due(topic, sweep)] = _LONG_AGO_NS
-        self.next_ns = min(self.next_ns, now_ns)
+        self.next_ns = min(self.next_ns, now_ns + _RETRY_NS)
 
     def _intervals(self, config: TopicConfig) -> Iterator[tuple[Sweep, int]]:
         yield Sweep.RETENTION, self._ns(config.retention_check_ms, _USUAL.retention_check_ms)
@@ -90,7 +92,7 @@ class Sweeps:
 def sweep_due(node: "Node", now: Now) -> None:
     """Sweep the topics whose time has come; `node.sweeps.next_ns` is when the next will have.
 
-    NoSpace: what could be swept without is swept, and what was refused is still due.
+    NoSpace: what could be swept without is swept, and what was refused is due again in a moment.
     """
     configs = {name: topic.facts.config for name, topic in node.open.items()}
     due: dict[str, list[Sweep]] = {}

@@ -81,14 +81,17 @@ def retain(log: Log, *, now_ns: int, keep_from: Offset) -> RetentionResult:
         # On a full disk segments that need no new file are removed all the same.
         with suppress(NoSpace):
             log.roll()
-    facts = _aged(log)
-    # The active segment counts for sizes too, or a log would keep a segment more than it was told to.
-    active_size = log.segments[-1].size
-    count = expired(facts, log.config, active_size, now_ns=now_ns, keep_from=keep_from)
-    gone = log.segments[:count]
+    gone = log.segments[: count_expired(log, now_ns=now_ns, keep_from=keep_from)]
     if gone:
         _drop_front(log, len(gone))
     return RetentionResult(len(gone), sum(one.size for one in gone), log.start_offset)
+
+
+def count_expired(log: Log, *, now_ns: int, keep_from: int) -> int:
+    """Returns how many of the oldest segments may be removed."""
+    # The active segment counts for sizes too, or a log would keep a segment more than it was told to.
+    active_size = log.segments[-1].size
+    return expired(_aged(log), log.config, active_size, now_ns=now_ns, keep_from=keep_from)
 
 
 def _aged(log: Log) -> list[SegmentAge]:

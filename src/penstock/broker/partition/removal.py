@@ -7,7 +7,7 @@ from ...config import OFF
 from ...errors import NoSpace, OffsetOutOfRange
 from ...log.compaction import CompactionResult
 from ...log.compaction import compact as compact_segments
-from ...log.trim import RetentionResult, release
+from ...log.trim import RetentionResult, count_expired, release
 from ...log.trim import retain as retain_segments
 from ...model import Offset
 from .partition import Now, Partition
@@ -19,16 +19,17 @@ _HOUR_NS = 3600 * 1_000_000_000
 def retain(partition: Partition, now: Now, older_than_ns: int | None = None) -> RetentionResult:
     """Remove what is past retention, or older than said, but nothing that a group or a reader of files needs.
 
-    Groups that were overtaken hear of it.
+    Groups that were overtaken hear of it. NoSpace: what could go without a new snapshot is gone, and there is more.
     """
     log, usual = partition.messages, partition.messages.config
     if older_than_ns is not None:
         hours = max(older_than_ns, 1) / _HOUR_NS
         log.config = replace(usual, retention_hours=hours)
     try:
-        _cover_what_may_go(partition, now)
-        first_kept = Offset(min(keep_from(partition, now), partition.snapshot_covers))
-        kept = retain_segments(log, now_ns=now.wall_ns, keep_from=first_kept)
+        has_room, first_kept = _cover_what_may_go(partition, now), keep_from(partition, now)
+        covered = Offset(min(first_kept, partition.snapshot_covers))
+        kept = retain_segments(log, now_ns=now.wall_ns, keep_from=covered)
+        is_refused = not has_room and count_expired(log, now_ns=now.wall_ns, keep_from=first_kept)
     finally:
         log.config = usual
     if (end := partition.journal.history_end(now.wall_ns)) is not None:
@@ -41,6 +42,8 @@ def retain(partition: Partition, now: Now, older_than_ns: int | None = None) -> 
     partition.machine.lanes.forget_below(partition.messages.start_offset)
     with suppress(NoSpace):
         partition.overtake(now)
+    if is_refused:
+        raise _no_room()
     return kept
 
 
@@ -56,7 +59,7 @@ def trim(partition: Partition, before: int, now: Now) -> Offset:
         log.roll()
     partition.delayed.sync()
     if partition.snapshot_covers < before and not partition.cover(now):
-        raise NoSpace("a snapshot of the state, without which no message can be removed")
+        raise _no_room()
     pinned = (partition.machine.outbox.pinned_from(), partition.pins.lowest(now.monotonic_ns))
     start = min(before, partition.snapshot_covers, *(one for one in pinned if one is not None))
     if start > log.start_offset:
@@ -76,18 +79,24 @@ def compact(partition: Partition, now: Now) -> CompactionResult:
     return compact_segments(partition.messages, now_ns=now.wall_ns, keep_from=first_kept)
 
 
-def _cover_what_may_go(partition: Partition, now: Now) -> None:
+def _no_room() -> NoSpace:
+    return NoSpace("a snapshot of the state, without which no message can be removed")
+
+
+def _cover_what_may_go(partition: Partition, now: Now) -> bool:
     """Producers, idempotency keys and arrivals are read from the messages: have them in a snapshot first.
 
-    What removes messages syncs their log, and with it batches that name delayed ones: those go first.
+    What removes messages syncs their log, and with it batches that name delayed ones: those go first. False: there is
+    no room for a snapshot.
     """
     partition.delayed.sync()
     hours = partition.messages.config.retention_hours
     may_go: int = partition.messages.segments[-1].base_offset
     if hours != OFF and partition.messages.append_time < now.wall_ns - int(hours * _HOUR_NS):
         may_go = partition.messages.end_offset
-    if partition.snapshot_covers < may_go:
-        partition.cover(now)
+    # What followers do not have yet may not go either, and that is not for want of room.
+    is_settled = partition.is_committed
+    return partition.snapshot_covers >= may_go or partition.cover(now) or not is_settled
 
 
 def keep_from(partition: Partition, now: Now) -> int:
