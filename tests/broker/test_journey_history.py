@@ -207,6 +207,29 @@ def test_an_index_that_knows_more_than_a_crash_left_is_not_believed():
     assert told(world) == EVERYTHING
 
 
+def test_an_index_of_records_that_a_crash_took_is_not_believed_after_the_next_crash_either():
+    world = lived()
+    world.sync()
+    world.publish(b"lost")
+    (held,) = world.poll(1, member="lost")
+    for _ in range(8):
+        world.extend(held, ms=1000)
+    partition(world).history.save()
+    index = {path: data for path, data in world.disk.tree().files.items() if ".journeys" in path}
+    world.lose_unsynced()
+    world = World(tree_with(world.disk.tree(), lambda files: files.update(index)))
+    # The log gets longer than the index knows, and nothing is saved before the next crash.
+    for number in range(8):
+        world.publish(b"kept")
+        world.ack(*world.poll(1, member=f"after-{number}"))
+    for one in world.node.partitions():
+        one.sync()
+    world.lose_unsynced()
+    for number in range(8):
+        assert members(journey(world, COUNT + number)) == [f"after-{number}"]
+    assert told(world) == EVERYTHING
+
+
 def test_an_index_of_a_full_segment_that_knows_more_than_it_has_is_not_believed():
     """An index of a segment that was longer: it was written, and then a crash took the end of its segment."""
     world = lived()

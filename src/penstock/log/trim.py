@@ -13,7 +13,7 @@ from ..config import OFF, LogConfig
 from ..errors import NoSpace, OffsetOutOfRange
 from ..model import Offset
 from .checkpoint import EpochStart
-from .layout import remove_segment
+from .layout import JOURNEY_INDEX, remove_if_there, remove_segment, segment_path
 from .log import Log
 
 _HOUR_NS = 3600 * 1_000_000_000
@@ -47,6 +47,9 @@ def truncate(log: Log, offset: int) -> Offset:
     )
     del log.segments[number + 1 :]
     log.forget_hint()
+    # It may know what is cut off, and would be believed again once the log is as long as it was.
+    remove_if_there(log.disk, segment_path(log.directory, segment.base_offset, JOURNEY_INDEX))
+    log.disk.sync_directory(log.directory)
     for gone in reversed(later):
         gone.close()
         remove_segment(log.disk, log.directory, gone.base_offset)

@@ -91,7 +91,10 @@ class History:
         """Take up the saved index of the active segment, before anything else is appended to it."""
         if self._active is None:
             base = self._log.segments[-1].base_offset
-            self._active = self._saved(base, self._log.end_offset) or SegmentIndex(base)
+            self._active = self._saved(base, self._log.end_offset)
+            if self._active is None:
+                self._active = SegmentIndex(base)
+                self._remove_saved(base)
 
     def replayed(self, offset: int, records: Sequence[PartitionRecord]) -> None:
         """Note records that a restart reads again; those of a sealed segment are in its own index."""
@@ -146,6 +149,15 @@ class History:
         # Without room, or with a link in its place, the next look-up after a restart builds it again.
         with suppress(NoSpace, Damaged, Refused), closing(self._log.disk.create(path)) as file:
             file.append(index.to_bytes(self._log.seed))
+
+    def _remove_saved(self, base_offset: int) -> None:
+        """Remove what is not to be believed, durably: it may speak of records that a crash took, and once the log is as
+        long again it would be believed."""
+        path = segment_path(self._log.directory, base_offset, JOURNEY_INDEX)
+        with suppress(NoSpace, Damaged, Refused):
+            if self._log.disk.exists(path):
+                self._log.disk.remove(path)
+                self._log.disk.sync_directory(self._log.directory)
 
     def _saved(self, base_offset: int, end: int) -> SegmentIndex | None:
         """The index in the file of a segment that ends there, if there is one to be believed.

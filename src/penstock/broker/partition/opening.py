@@ -96,11 +96,11 @@ def open_partition(
         machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
         partition = Partition(identity, setting, (messages, state, delayed, staging), machine)
         opened.callback(setting.changes.forget, partition)
+        unusable = partition.history.unusable()
         replayed, delays_lost_from = _recover(partition, ends.snapshot, now)
         opened.pop_all()
     setting.changes.enrol(partition)
     side_logs = delayed.recovery, staging.recovery
-    unusable = partition.history.unusable()
     return partition, Opening(found, state_found, replayed, *side_logs, delays_lost_from, unusable)
 
 
