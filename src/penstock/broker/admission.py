@@ -1,6 +1,6 @@
 """Refuses new messages while there is still room for the state of those already there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..errors import NoSpace
 from ..model import Message
@@ -30,6 +30,8 @@ class DiskGuard:
         self._safe_bytes = 0
         self._recheck_at_ns = 0
         self.is_refusing = False
+        # Called when refusing begins and when it ends, with the bytes that are free and those that have to be.
+        self.on_turn: Callable[[int, int], None] | None = None
 
     def admit(self, messages: Sequence[Message], now: Now) -> None:
         """Count messages that are to be written, or raise NoSpace."""
@@ -47,7 +49,7 @@ class DiskGuard:
             self._recheck(now)
             admitted = size
         if self.is_refusing or self._free_bytes - admitted < self._min_free_bytes:
-            self.is_refusing = True
+            self._turn(is_refusing=True)
             raise NoSpace("a new message: the disk is nearly full")
         self._admitted_bytes = admitted
 
@@ -62,4 +64,10 @@ class DiskGuard:
         self._recheck_at_ns = now.monotonic_ns + _RECHECK_NS
         self._safe_bytes = min(self._free_bytes - self._min_free_bytes, _RECHECK_BYTES)
         reserve = self._min_free_bytes // _HYSTERESIS if self.is_refusing else 0
-        self.is_refusing = self._free_bytes < self._min_free_bytes + reserve
+        self._turn(is_refusing=self._free_bytes < self._min_free_bytes + reserve)
+
+    def _turn(self, *, is_refusing: bool) -> None:
+        if is_refusing is not self.is_refusing:
+            self.is_refusing = is_refusing
+            if self.on_turn is not None:
+                self.on_turn(self._free_bytes, self._min_free_bytes)

@@ -1,4 +1,4 @@
-"""Tells the log of a process what a start found and did, and which damage was met since: each thing once."""
+"""Tells the log of a process what a start found and did, which damage was met since, and what cannot be done now."""
 
 from collections.abc import Callable
 
@@ -8,13 +8,14 @@ from ..broker.partition import Now
 from ..broker.partition.damage import DamageLedger, Skip
 from ..broker.validation import ViolationLedger
 from ..config import StorageConfig, Validation
-from ..errors import SchemaViolation
+from ..errors import PenstockError, SchemaViolation
 from ..ports import Disk
 from .world import World
 from .zones import SystemZones
 
 _QUIET_NS = 10_000_000_000
 _QUIET_TOPICS_MAX = 1000
+_HINDERED_NS = 60_000_000_000
 
 
 class FindingsLog:
@@ -29,6 +30,8 @@ class FindingsLog:
         self._violations.on_found = self._violated
         # Of a topic: when its log line was last written, and how many messages did not fit since then.
         self._quiet: dict[str, tuple[int, int]] = {}
+        # When it was last said of something that it cannot be done.
+        self._hindered: dict[str, int] = {}
 
     def open_node(
         self,
@@ -62,7 +65,24 @@ class FindingsLog:
                 tell = self._logger.error if event.is_damage else self._logger.warning
                 tell("start: %s", _event_text(event))
         node.recovery[:] = self._told
+        guard = node.guard
+        guard.on_turn = lambda *room: self._disk_turned(*room, is_refusing=guard.is_refusing)
         return node
+
+    def _disk_turned(self, free_bytes: int, least_bytes: int, *, is_refusing: bool) -> None:
+        self._logger.warning(
+            "new messages are %s: the disk has %d bytes left, and storage.min_free_bytes is %d",
+            "refused" if is_refusing else "taken again",
+            free_bytes,
+            least_bytes,
+        )
+
+    def hindered(self, what: str, error: PenstockError) -> None:
+        """Something cannot be done now, and is tried again and again: of each there is one line a minute."""
+        now_ns = self._world.clock.monotonic_ns()
+        if now_ns - self._hindered.get(what, -_HINDERED_NS) >= _HINDERED_NS:
+            self._hindered[what] = now_ns
+            self._logger.warning("%s: %s", what, error)
 
     def _damaged(self, found: Damage) -> None:
         self._logger.error(

@@ -392,7 +392,7 @@ class ThreadDriver:
                 self._reopen()
                 wait_ns = 0
         if wait_ns:
-            self.logger.warning("cannot go on yet: %s", error)
+            self._findings.hindered("cannot go on yet", error)
         with self.lock:
             self.expect(self.clock.monotonic_ns() + wait_ns)
 
@@ -406,7 +406,7 @@ class ThreadDriver:
         except Fatal:
             return  # The committer has told all callers.
         except PenstockError as error:
-            self.logger.warning("cannot remove what is old: %s", error)
+            self._findings.hindered("cannot remove what is old", error)
         with self.lock:
             due_ns, now_ns = self.node.sweeps.next_ns, self.clock.monotonic_ns()
             # What was refused is still due.
@@ -471,7 +471,7 @@ class ThreadDriver:
             raise
         except PenstockError as error:
             # What was synced is synced, and a letter that cannot go now stays in its outbox.
-            self.logger.warning("dead letters wait: %s", error)
+            self._findings.hindered("dead letters wait", error)
         ended, self.node.changes.ended = self.node.changes.ended, set()
         commits = None if self.gate is None else self.gate.commits
         if self._steps and self._steps.go_on(ended, ticket, commits) and self._steps:

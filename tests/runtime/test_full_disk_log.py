@@ -1,0 +1,67 @@
+"""What the log of a process says of a disk without room: when it begins, when it ends, and not much in between."""
+
+import logging
+from random import Random
+
+import pytest
+
+from penstock.api.health import SeeHealth
+from penstock.api.publish import Publish
+from penstock.api.topics import CreateTopic
+from penstock.config import StorageConfig
+from penstock.errors import NoSpace
+from penstock.model import Message
+from penstock.runtime.threads import ThreadDriver
+from penstock.runtime.world import World
+from penstock.sim import Call, Fault, Misbehaviour, SimDisk
+from penstock.testing import VirtualClock
+
+MIB = 1 << 20
+
+
+def opened(disk: SimDisk, clock: VirtualClock, **storage: int) -> ThreadDriver:
+    world = World(clock=clock, entropy=Random(1), logger=logging.getLogger("t"), on_fatal=print)
+    return ThreadDriver(disk, StorageConfig(**storage), world)
+
+
+def said(caplog, part: str) -> int:
+    return sum(part in one.getMessage() for one in caplog.records)
+
+
+def test_publishes_that_begin_and_end_to_be_refused_are_told_once(caplog):
+    disk, clock = SimDisk(capacity_bytes=8 * MIB), VirtualClock()
+    driver = opened(disk, clock, min_free_bytes=4 * MIB)
+    driver.execute(CreateTopic("t", 1, {}))
+    message = Publish("t", [Message(Random(1).randbytes(MIB // 2))])
+    for _ in range(5):
+        with pytest.raises(NoSpace):  # noqa: PT012 - how many fit is not the question
+            while True:
+                driver.execute(message)
+    assert (said(caplog, "are refused"), said(caplog, "taken again")) == (1, 0)
+    disk.capacity_bytes = 80 * MIB
+    clock.advance("1s")
+    assert not driver.execute(SeeHealth()).is_full
+    driver.execute(message)
+    assert (said(caplog, "are refused"), said(caplog, "taken again")) == (1, 1)
+    driver.close()
+
+
+def test_a_sweep_that_has_no_room_is_tried_once_a_second_and_told_once_a_minute(caplog):
+    disk, clock = SimDisk(), VirtualClock()
+    driver = opened(disk, clock, min_free_bytes=0)
+    settings = {"segment_size_bytes": 4096, "retention_bytes": 8192, "retention_check_ms": 5000}
+    driver.execute(CreateTopic("t", 1, settings))
+    for number in range(20):
+        driver.execute(Publish("t", [Message(bytes([number]) * 2000)]))
+    full = {"call": Call.CREATE, "does": Misbehaviour.NO_SPACE, "path_part": "messages/checkpoint"}
+    disk.inject(Fault(**full, times=180))  # Two for each try.
+
+    def segments() -> int:
+        return sum("/messages/" in one and one.endswith(".log") for one in disk.tree().files)
+
+    clock.advance("80s")
+    assert segments() == 20
+    assert said(caplog, "cannot remove what is old") == 2
+    clock.advance("30s")
+    assert segments() < 5
+    driver.close()
