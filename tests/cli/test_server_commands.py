@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.cli import exits
+from penstock.cli import exits, standby
 from penstock.cli.root import root
 
 
@@ -93,3 +93,31 @@ def test_serve_refuses_an_open_door_and_says_what_to_do(tmp_path, penstock):
     assert "auth.enabled: true" in refused.stderr
     assert not (tmp_path / "data").exists()
     assert penstock("serve", "--config", str(tmp_path / "none.yaml")).returncode == 4
+
+
+STANDBY = {"node": 2, "is_in_sync": True, "lag_bytes": 2048, "lag_s": 0.25, "sent_bytes": 3 << 20}
+REPORT = {"node": 1, "role": "leading", "epoch": 1026, "heard_ns": 0, "in_sync": 3}
+
+
+@pytest.mark.parametrize("words", [("standby", "status"), ("promote",)])
+def test_standbys_have_a_line_each_and_epochs_are_as_in_the_log(penstock, monkeypatch, words):
+    late = {**STANDBY, "node": 3, "is_in_sync": False, "lag_s": 90.0}
+    report = {**REPORT, "standbys": [STANDBY, late]}
+    monkeypatch.setattr(standby, "operation", lambda *_, **__: report)
+    assert penstock(*words).stdout.splitlines() == [
+        "node: 1",
+        "role: leading",
+        "epoch: 1026",
+        "heard: -",
+        "in sync: 3",
+        "standby 2: in sync, 2.0 KiB and 0.2s behind, 3.0 MiB sent",
+        "standby 3: catching up, 2.0 KiB and 1.5m behind, 3.0 MiB sent",
+    ]
+    assert json.loads(penstock(*words, "--json").stdout) == report
+
+
+def test_a_leader_without_a_standby_says_that_there_is_none(penstock, monkeypatch):
+    report = {**REPORT, "heard_ns": 1_700_000_000_000_000_000, "standbys": []}
+    monkeypatch.setattr(standby, "operation", lambda *_, **__: report)
+    shown = penstock("standby", "status").stdout.splitlines()
+    assert shown[-3:] == ["heard: 2023-11-14T22:13:20.000000000Z", "in sync: 3", "standbys: -"]

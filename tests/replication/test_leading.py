@@ -7,14 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.errors import NoSpace, SyncFailed
+from penstock.api.health import Check
+from penstock.errors import NoSpace, SyncFailed, Unreachable
+from penstock.replication.frames import LEVEL, Durable, Hello, Inventory, Reconciled
 from penstock.replication.replica_file import ReplicaRecord
 from penstock.runtime import fatal
 from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
 from penstock.server.standby import leading as leading_module
 from penstock.server.standby.leading import Leading
+from penstock.server.standby.link import Introduction
 from penstock.server.standby.membership import Membership, Role
+
+from ..server.rigs import in_process
 
 
 class Driver:
@@ -92,3 +97,97 @@ async def test_a_sync_that_fails_in_a_note_ends_the_process(leading, monkeypatch
     async with asyncio.timeout(120):
         while not ended:  # noqa: ASYNC110 - told by no event
             await asyncio.sleep(0.001)
+
+
+class StandbyLink:
+    """A standby that has everything, until its connection ends."""
+
+    is_full = False
+
+    def __init__(self, number: int = 2) -> None:
+        self.number, self.ended = number, asyncio.Event()
+        self.is_heard = asyncio.Event()
+
+    async def expect(self, _kind: type[Hello]) -> Hello:
+        return Hello("", self.number, 1, self.number, LEVEL, 0, "follower")
+
+    def write_parts(self, parts) -> None:
+        pass
+
+    async def deliver(self, take, silence_s: float) -> None:
+        for frame in (Inventory(()), Reconciled(()), Durable(0, 0, 0), Durable(0, 0, 0)):
+            take(frame, memoryview(b""))
+        self.is_heard.set()
+        await self.ended.wait()
+        raise Unreachable("10.0.0.6", f"nothing heard for {silence_s:g} s")
+
+    def close(self) -> None:
+        self.ended.set()
+
+
+async def follow(leading: Leading) -> tuple[StandbyLink, asyncio.Task[None]]:
+    """A standby that is in sync, and what serves it."""
+    link = StandbyLink()
+    serving = asyncio.create_task(leading.serve(link, Introduction("", "", 2, 0, "waiting")))
+    async with asyncio.timeout(120):
+        await link.is_heard.wait()
+    return link, serving
+
+
+async def gone(link: StandbyLink, serving: asyncio.Task[None]) -> None:
+    link.close()
+    with pytest.raises(Unreachable):
+        await serving
+
+
+ALONE = "1 machine in sync, 2 needed: publishes, polls and acks are refused"
+
+
+async def test_a_standby_that_goes_and_comes_back_is_logged_once_each_and_told_to_probes(
+    leading, caplog
+):
+    caplog.set_level(logging.INFO)
+    assert leading.check() == Check("warn", ALONE)
+    for _ in range(2):
+        standby = await follow(leading)
+        assert leading.check() == Check("pass", "2 machines in sync, 2 needed")
+        await gone(*standby)
+        assert leading.check() == Check("warn", ALONE)
+    lines = [
+        (logging.INFO, "standby 2 is in sync: 2 machines in sync, 2 needed"),
+        (
+            logging.WARNING,
+            f"standby 2 is no longer in sync (no answer from 10.0.0.6: nothing heard for 3 s): {ALONE}",
+        ),
+    ]
+    found = [(one.levelno, one.message) for one in caplog.records if "standby 2" in one.message]
+    assert found == lines * 2
+
+
+async def test_a_leader_that_stops_or_leads_no_longer_misses_no_standby(leading, caplog):
+    standby = await follow(leading)
+    leading.membership.serve_follower = None
+    await gone(*standby)
+    leading.membership.serve_follower = leading.serve
+    standby = await follow(leading)
+    leading.membership.step_down("another one leads")
+    await gone(*standby)
+    assert not [one for one in caplog.messages if "no longer" in one and "standby" in one]
+
+
+async def test_a_leader_without_its_standby_is_ready_with_a_warning(leading, tmp_path):
+    async with in_process(tmp_path) as broker:
+        assert "replication" not in (await broker.call("GET", "/readyz")).json["checks"]
+        broker.app.leading = leading
+        alone = await broker.call("GET", "/readyz")
+        assert (alone.status, alone.json["status"]) == (200, "warn")
+        assert alone.json["checks"]["replication"] == {"status": "warn", "message": ALONE}
+        standby = await follow(leading)
+        assert (await broker.call("GET", "/readyz")).json["status"] == "pass"
+        await gone(*standby)
+
+
+async def test_a_leader_that_may_go_on_alone_says_that_it_does(leading):
+    leading._cluster = ClusterSection(listen="127.0.0.1:1", peers=("127.0.0.1:2",), min_isr=1)
+    said = "1 machine in sync, 1 needed: what is acknowledged is on this one only"
+    assert leading.check() == Check("warn", said)

@@ -230,6 +230,30 @@ def test_what_is_sent_when_the_connection_has_ended_is_dropped(tmp_path):
         runner.run(send_too_late())
 
 
+class TlsTransport(asyncio.Transport):
+    """Fails, whatever it is asked, as that of asyncio does when both sides have closed it."""
+
+    is_closed = False
+
+    def get_extra_info(self, name, default=None):
+        if self.is_closed:
+            raise AttributeError("'NoneType' object has no attribute '_get_extra_info'")
+        return {"peername": ("10.0.0.6", 9093), "peercert": {"serialNumber": "1"}}.get(name)
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        pass
+
+
+async def test_a_connection_over_tls_that_has_ended_says_with_whom_it_was():
+    link, transport = Link(), TlsTransport()
+    link.connection_made(transport)
+    transport.is_closed = True
+    link.connection_lost(None)
+    with pytest.raises(Unreachable, match=r"no answer from 10\.0\.0\.6: the connection has ended"):
+        await link.receive()
+    assert link.certificate == {"serialNumber": "1"}
+
+
 class WaitingPeer:
     """Node 1, which leads nothing: it answers who it is when it may, and grants every claim."""
 

@@ -58,6 +58,9 @@ def test_a_standby_has_everything_that_was_acknowledged_and_the_old_leader_follo
     alone = second.publish("f")
     assert (alone.status, alone.json["error"]) == (503, "NOT_ENOUGH_REPLICAS")
     assert alone.headers["retry-after"]
+    ready = second.call("GET", "/readyz")
+    assert (ready.status, ready.json["status"]) == (200, "warn")
+    assert "1 machine in sync, 2 needed" in ready.json["checks"]["replication"]["message"]
 
     first.start()
     second.until_in_sync()

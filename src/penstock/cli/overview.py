@@ -129,11 +129,13 @@ def _replication(client: "Client") -> Replication | None:
         found["in_sync"],
         found["min_isr"],
         found["sequence"] - found["committed"],
-        [
-            StandbyLine(one["node"], one["is_in_sync"], one["lag_bytes"], one["lag_s"])
-            for one in found["standbys"]
-        ],
+        [standby_line(one) for one in found["standbys"]],
     )
+
+
+def standby_line(found: dict[str, Any]) -> StandbyLine:
+    """A standby as its leader tells it."""
+    return StandbyLine(found["node"], found["is_in_sync"], found["lag_bytes"], found["lag_s"])
 
 
 @dataclass(frozen=True, slots=True)

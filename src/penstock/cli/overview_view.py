@@ -10,7 +10,7 @@ from rich.text import Text
 from .output import one_line
 
 if TYPE_CHECKING:
-    from .overview import GroupLine, Overview, Replication, TopicLine
+    from .overview import GroupLine, Overview, Replication, StandbyLine, TopicLine
 
 _LANE_STYLES = ("bold red", "yellow", "", "cyan", "dim")
 
@@ -31,10 +31,13 @@ def _replication(found: "Replication") -> Text:
     line = Text(f"{found.in_sync} {machines} in sync, {found.min_isr} needed", style)
     line.append(f", {found.uncommitted:,} appends not committed")
     for one in found.standbys:
-        state = "in sync" if one.is_in_sync else "catching up"
-        lag = f"{size(one.lag_bytes)} and {_span(one.lag_s)} behind"
-        line.append(f"; standby {one.node} {state}, {lag}")
+        line.append(f"; standby {one.node} {standby_text(one)}")
     return line
+
+
+def standby_text(found: "StandbyLine") -> str:
+    state = "in sync" if found.is_in_sync else "catching up"
+    return f"{state}, {size(found.lag_bytes)} and {_span(found.lag_s)} behind"
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -34,6 +34,30 @@ def operation(action: str, *, is_forced: bool = False, settings: "Settings") -> 
     return found
 
 
+def _print(report: dict[str, Any], output: Output) -> None:
+    """Print what a node says of itself. As text it has a line for each standby, and epochs as the log writes them."""
+    if not output.is_table:
+        output.record(report)
+        return
+    from ..api.units import time_text
+    from .overview import standby_line
+    from .overview_view import size, standby_text
+
+    shown: dict[str, object] = {}
+    for name, value in report.items():
+        if name == "epoch":
+            shown[name] = str(value)
+        elif name == "heard_ns":
+            shown["heard"] = time_text(value) if value else None
+        elif name == "standbys" and value:
+            for one in value:
+                sent = f"{size(one['sent_bytes'])} sent"
+                shown[f"standby {one['node']}"] = f"{standby_text(standby_line(one))}, {sent}"
+        else:
+            shown[name] = value
+    output.record(shown)
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -52,7 +76,7 @@ docs/replication.md before you use --force.
 def promote(file: Path | None, settings: tuple[str, ...], *, force: bool, output: Output) -> None:
     """Have the node of this machine lead from now on."""
     found = load_settings(file, {"settings": settings})
-    output.record(operation("promote", is_forced=force, settings=found))
+    _print(operation("promote", is_forced=force, settings=found), output)
 
 
 @click.group(
@@ -73,4 +97,4 @@ def standby() -> None:
 def status(file: Path | None, settings: tuple[str, ...], *, output: Output) -> None:
     """The role of the node of this machine, and how far the standby is behind."""
     found = load_settings(file, {"settings": settings})
-    output.record(operation("status", settings=found))
+    _print(operation("status", settings=found), output)

@@ -124,8 +124,11 @@ async def ready(request: Request) -> Answer:
     if app.is_draining:
         raise Draining
     health = await request.execute(SeeHealth())
-    auth = Check(PASS, "on" if app.auth.is_on else _open_word(request))
-    out = _health(request, {**health.checks(), "auth": auth})
+    checks = health.checks()
+    checks["auth"] = Check(PASS, "on" if app.auth.is_on else _open_word(request))
+    if app.leading is not None:
+        checks["replication"] = app.leading.check()
+    out = _health(request, checks)
     principal = None if asked.verbose is None else _reader_of(request)
     if principal is not None:
         _list(out, health.findings.seen_by(principal))

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from threading import Lock
 
+from ...api.health import PASS, WARN, Check
 from ...errors import LeaderUnknown, NoSpace, PenstockError, Unavailable
 from ...ports import Disk
 from ...replication.frames import Durable, Hello
@@ -79,6 +80,8 @@ class Leading:
         if membership.role is not Role.LEADING:
             # It was deposed while it opened its data.
             self._stepped_down(membership.refusal())
+        else:
+            membership.logger.info("no standby is in sync yet: %s", self.check().message)
 
     async def end(self) -> None:
         """Take no followers any more, and let all go on that wait for one."""
@@ -171,6 +174,31 @@ class Leading:
             ],
         }
 
+    def check(self) -> Check:
+        """What a probe is told: how many machines are in sync, this one included, and how many are needed."""
+        found, needed = self.leader.in_sync, self._cluster.copies
+        text = f"{found} machine{'s' if found != 1 else ''} in sync, {needed} needed"
+        if found < needed:
+            return Check(WARN, f"{text}: publishes, polls and acks are refused")
+        if found == 1:
+            return Check(WARN, f"{text}: what is acknowledged is on this one only")
+        return Check(PASS, text)
+
+    def _tell_in_sync(self, follower: "Follower", reason: str = "") -> None:
+        """Log it once when a standby has come to be in sync, and once when it is so no longer, and why."""
+        is_in_sync = follower.stream.is_in_sync
+        if is_in_sync is follower.is_told_in_sync:
+            return
+        follower.is_told_in_sync = is_in_sync
+        membership, node, text = self.membership, follower.node, self.check().message
+        if is_in_sync:
+            membership.logger.info("standby %d is in sync: %s", node, text)
+        elif membership.serve_follower is not None and not self.leader.is_over:
+            # Else this node stops, or leads no longer: its connections end with that.
+            membership.logger.warning(
+                "standby %d is no longer in sync (%s): %s", node, reason, text
+            )
+
     def lag_bytes(self, follower: "Follower") -> int:
         """What was appended here and is not confirmed by a standby."""
         with self._driver.driver.lock:
@@ -182,7 +210,7 @@ class Leading:
         if (missed := self.followers.get(told.node)) is not None:
             # It came again before the old connection was missed.
             missed.link.close()
-            self._lose(missed)
+            self._lose(missed, "it connects again")
         with self._driver.driver.lock:
             stream = self.leader.follow(hello)
         follower = Follower(told, link, stream, Throttle(self._cluster.catch_up_bytes_per_s))
@@ -193,8 +221,11 @@ class Leading:
             # If it is silent it is cut off, or stopped: what waits for it is refused until it is back.
             silence_s = self._cluster.replica_lag_ms / 1000
             await link.deliver(partial(self._hear, follower), silence_s)
+        except PenstockError as error:
+            self._lose(follower, str(error))
+            raise
         finally:
-            self._lose(follower)
+            self._lose(follower, "its connection is not served any more")
 
     def _hear(self, follower: "Follower", frame: PeerFrame, _payload: memoryview) -> None:
         with self._driver.driver.lock:
@@ -206,17 +237,19 @@ class Leading:
         if isinstance(frame, Durable):
             follower.lag.confirmed(frame.sequence)
             self._driver.confirmed()
+            self._tell_in_sync(follower)
             for one in self.followers.values():
                 self._tell_committed_soon(one)
         # There may be room in its window.
         self._send(follower)
 
-    def _lose(self, follower: "Follower") -> None:
+    def _lose(self, follower: "Follower", reason: str) -> None:
         if self._is_there(follower):
             del self.followers[follower.node]
             with self._driver.driver.lock:
                 follower.stream.close()
             self._driver.confirmed()
+            self._tell_in_sync(follower, reason)
 
     def _is_there(self, follower: "Follower") -> bool:
         return self.followers.get(follower.node) is follower
@@ -241,6 +274,7 @@ class Leading:
         except PenstockError:
             follower.link.close()
             return
+        self._tell_in_sync(follower, "too slow: it catches up from files")
         if not frames:
             return
         parts = [part for frame in frames for part in frame]
@@ -303,6 +337,8 @@ class Follower:
         self.is_paused = False
         # A timer runs, at whose end it hears what is committed.
         self.is_told_soon = False
+        # Whether it is in sync, as the log has it.
+        self.is_told_in_sync = False
         self.lag = Lag()
 
     def lag_s(self) -> float:

@@ -129,6 +129,11 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]  # Streams have both directions.
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        # Kept: a transport of TLS that has ended says None, or fails if it is closed once more.
+        name = transport.get_extra_info("peername")
+        # The address of the other side.
+        self.host = str(name[0]) if name else "unknown"
+        self.certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
         self.heard_at = time.monotonic()
         if self._on_made is not None:
             self._on_made(self)
@@ -169,17 +174,6 @@ class Link(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.is_full = False
         self.on_room()
-
-    @property
-    def certificate(self) -> Mapping[str, Any] | None:
-        found: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
-        return found
-
-    @property
-    def host(self) -> str:
-        """The address of the other side."""
-        name = self._transport.get_extra_info("peername")
-        return str(name[0]) if name else "unknown"
 
     def introduced(self) -> None:
         """The other side is known: from now on it may send what is large."""
