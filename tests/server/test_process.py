@@ -131,9 +131,11 @@ def test_what_was_acknowledged_survives_kill_9_under_load(tmp_path, effort):
     data, wanted = tmp_path / "data", []
     with served(data) as broker:
         broker.call("POST", "/topics", {"name": "orders", "num_partitions": 2})
+        assert any(f"data in {data}: a new directory" in line for line in broker.lines)
         producers = kill_under_load(broker, "0")
     for round_ in range(1, effort(check=1, test=6, torture=500) + 1):
         with served(data) as broker:
+            assert any(f"data in {data}: 1 topics, 2 partitions" in line for line in broker.lines)
             # Whoever got no answer tries again, and so does somebody who forgot that he had one.
             again = [one for each in producers for one in (each.doubtful, each.acked[-1])]
             sent = {"messages": again, "acks": "all"}

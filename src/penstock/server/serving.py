@@ -12,8 +12,10 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
+from ..api.health import SeeStored
 from ..config import OFF, FsyncPolicy
 from ..errors import PenstockError, Refused, Unavailable
 from ..log.reign import ALONE
@@ -174,7 +176,17 @@ class Serving:
         if leading is not None and leading.gate.copies > 1:
             # What a reply promises is on two disks: to sync here as seldom as alone would promise less.
             storage = replace(storage, fsync=FsyncPolicy.ALWAYS)
-        return ThreadDriver(disk, storage, world)
+        is_new, began_s = not disk.list("meta"), time.monotonic()
+        driver = ThreadDriver(disk, storage, world)
+        stored, opened_in_s = driver.execute(SeeStored()), time.monotonic() - began_s
+        found = (
+            f"{stored.topics} topics, {stored.partitions} partitions, opened in {opened_in_s:.1f} s"
+        )
+        # An empty directory is mostly a disk that is not mounted.
+        content = "a new directory" if is_new else found
+        data = Path(self.settings.broker.data_dir).resolve()
+        self.logger.info("penstock %s, data in %s: %s", version("penstock"), data, content)
+        return driver
 
     def _binary_service(self, app: App, listener: socket.socket) -> BinaryService:
         service = BinaryService(
