@@ -39,7 +39,8 @@ Made from the table of routes by `penstock config reference --http`; a test keep
   request has one `Host`. Requests may be sent behind each other; they are carried out and answered in order.
 - A request that changes something has no body, or one of type `application/json`, `application/x-ndjson`,
   `application/vnd.penstock.batch` or `application/vnd.schemaregistry.v1+json`: a web page cannot send those without
-  being asked. A `Host` or `Origin` that is not ours is refused with 403 `FORBIDDEN_ORIGIN`. So is whatever changes
+  being asked. A `Host` or `Origin` that is not ours is refused with 403 `FORBIDDEN_ORIGIN`; of hosts, with
+  `auth.enabled`, only if `http.allowed_hosts` lists some. So is whatever changes
   something, polls included, if the browser says that another site's page sent it (`Sec-Fetch-Site`) and no allowed
   `Origin` comes with it.
 - With `auth.enabled` every route but the open ones wants `Authorization: Bearer ID.SECRET`, `X-Api-Key`, or HTTP
