@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from penstock.config import LogConfig
 from penstock.errors import NoSpace, OffsetOutOfRange
 from penstock.log import Log
+from penstock.log.layout import JOURNEY_INDEX, segment_path
 from penstock.log.lookup import offset_at
 from penstock.log.trim import (
     SegmentAge,
@@ -88,6 +89,17 @@ def test_truncation_takes_the_batch_that_holds_the_offset_and_all_that_follow(of
         truncate(log, end)
         log.close()
         log, _ = open_small(disk, LogConfig(**OFF))
+
+
+def test_truncation_takes_the_index_of_the_history_that_knows_what_is_cut():
+    disk = SimDisk()
+    log = segments_of_ten(3, LogConfig(**OFF), disk)
+    paths = [segment_path(log.directory, one.base_offset, JOURNEY_INDEX) for one in log.segments]
+    for path in paths:
+        disk.create(path).close()
+    disk.sync_directory(log.directory)
+    truncate(log, 17)
+    assert [disk.exists(path) for path in paths] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("offset", [-1, 9, 32])
