@@ -1,11 +1,14 @@
 """`penstock keys`, `penstock config` and `penstock serve`, as far as they need no broker that runs."""
 
 import json
+import shutil
 from typing import NamedTuple
 
 import pytest
 
+from penstock import Broker
 from penstock.cli import exits
+from penstock.cli.exits import Exit
 from penstock.cli.root import root
 
 
@@ -92,4 +95,17 @@ def test_serve_refuses_an_open_door_and_says_what_to_do(tmp_path, penstock):
     assert refused.returncode == 3
     assert "auth.enabled: true" in refused.stderr
     assert not (tmp_path / "data").exists()
-    assert penstock("serve", "--config", str(tmp_path / "none.yaml")).returncode == 4
+
+
+def test_serve_ends_with_a_code_after_which_no_supervisor_should_try_again(tmp_path, run):
+    none = str(tmp_path / "none.yaml")
+    refused = run("serve", "--config", none)
+    assert refused.code == Exit.REFUSED
+    assert f"{none}: No such file" in refused.err
+    assert run("config", "check", "--config", none).code == Exit.FOUND_PROBLEMS
+    data = tmp_path / "data"
+    with Broker(data) as broker:
+        broker.create_topic("orders")
+    shutil.rmtree(data / "meta")
+    words = ("serve", "--port", "0", "--binary-port", "0", "--data-dir", str(data))
+    assert run(*words).code == Exit.FOUND_PROBLEMS

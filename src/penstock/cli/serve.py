@@ -97,11 +97,13 @@ FLAGS = {
 
 
 def text_in(path: Path) -> str:
-    """Returns the text of a file of settings. InvalidSettings: it is no text."""
+    """Returns the text of a file of settings. InvalidSettings: it cannot be read, or is no text."""
     from ..errors import InvalidSettings
 
     try:
         return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidSettings([f"{path}: {error.strerror or error}"]) from None
     except UnicodeDecodeError as error:
         raise InvalidSettings([f"{path}: not text in UTF-8 from byte {error.start} on"]) from None
 

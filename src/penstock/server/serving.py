@@ -90,6 +90,9 @@ class Serving:
                 await self.serve_clients(disk, listener, binary_listener)
         finally:
             disk.close()
+            listener.close()
+            if binary_listener is not None:
+                binary_listener.close()
         self.logger.info("stopped")
 
     async def serve_clients(
