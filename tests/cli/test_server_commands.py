@@ -63,7 +63,9 @@ def test_config_check_prints_every_problem(tmp_path, penstock):
     assert found.returncode == 1
     assert len(found.stdout.splitlines()) == 3
     file.write_text("broker: {port: 1}\n")
-    assert penstock("config", "check", "--config", str(file)).stdout == "good\n"
+    good = penstock("config", "check", "--config", str(file), PENSTOCK_BROKER_PORT="2")
+    assert (good.stdout, good.returncode) == ("good\n", 0)
+    assert "PENSTOCK_BROKER_PORT is no setting" in good.stderr
     shown = json.loads(penstock("config", "show", "--json", "--config", str(file)).stdout)
     assert shown["broker"]["port"] == 1
     file.write_text("tls: {cert_file: no.pem, key_file: no.key}\n")
