@@ -110,4 +110,6 @@ def test_serve_ends_with_a_code_after_which_no_supervisor_should_try_again(tmp_p
         broker.create_topic("orders")
     shutil.rmtree(data / "meta")
     words = ("serve", "--port", "0", "--binary-port", "0", "--data-dir", str(data))
-    assert run(*words).code == Exit.FOUND_PROBLEMS
+    damaged = run(*words)
+    assert damaged.code == Exit.FOUND_PROBLEMS
+    assert f"data directory {data}: " in damaged.err

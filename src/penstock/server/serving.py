@@ -177,7 +177,12 @@ class Serving:
         if leading is not None and leading.gate.copies > 1:
             # What a reply promises is on two disks: to sync here as seldom as alone would promise less.
             storage = replace(storage, fsync=FsyncPolicy.ALWAYS)
-        return ThreadDriver(disk, storage, world)
+        try:
+            return ThreadDriver(disk, storage, world)
+        except PenstockError as error:
+            # It knows the path inside the directory only.
+            error.args = (f"data directory {self.settings.broker.data_dir}: {error}",)
+            raise
 
     def _binary_service(self, app: App, listener: socket.socket) -> BinaryService:
         service = BinaryService(

@@ -56,7 +56,7 @@ def trim(partition: Partition, before: int, now: Now) -> Offset:
         log.roll()
     partition.delayed.sync()
     if partition.snapshot_covers < before and not partition.cover(now):
-        raise NoSpace("a snapshot of the state, without which no message can be removed")
+        raise NoSpace(reason="no message can be removed without a snapshot of the state")
     pinned = (partition.machine.outbox.pinned_from(), partition.pins.lowest(now.monotonic_ns))
     start = min(before, partition.snapshot_covers, *(one for one in pinned if one is not None))
     if start > log.start_offset:
