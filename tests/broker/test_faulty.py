@@ -18,7 +18,7 @@ from penstock.api.groups import (
     ListGroups,
     ListRebalances,
 )
-from penstock.api.health import EventKind
+from penstock.api.health import EventKind, Findings
 from penstock.api.members import JoinGroup, LeaveGroup, PollMember
 from penstock.api.principals import LOCAL
 from penstock.api.publish import Delayed, Publish, PublishEach, Schedule
@@ -28,7 +28,7 @@ from penstock.broker.partition import FORMAT
 from penstock.broker.partition.partitioner import partition_of
 from penstock.broker.partition.records import GroupClosed, PartitionRecord
 from penstock.config import StorageConfig, TopicConfig
-from penstock.errors import NotFound, PartitionFaulty
+from penstock.errors import DamagedFile, NotFound, PartitionFaulty
 from penstock.log.journal import Journal
 from penstock.log.records import RecordFormat
 from penstock.model import Message
@@ -68,6 +68,17 @@ def test_a_faulty_partition_is_told_and_described_and_the_others_serve() -> None
     fields = refused.value.fields
     assert (fields["topic"], fields["partition"]) == (TOPIC, 1)
     assert fields["path"] == LOST
+
+
+def test_a_partition_that_fails_later_is_none_that_the_start_found() -> None:
+    world = with_a_fault()
+    lost = DamagedFile(LOST.replace("partition-1", "partition-0"), "it has vanished")
+    world.node.fail(world.node.partition(TOPIC, 0), lost)
+    found = findings_of(world.node)
+    assert found.recovery_text() == "1 event at the start, 0 bytes cut off"
+    assert (found.damage_text(), found.is_damaged) == ("2 faulty partitions", True)
+    late = Findings([], found.faulty[1:], [], 0)
+    assert (late.recovery_text(), late.is_damaged) == ("ok", True)
 
 
 def test_a_group_of_a_topic_that_cannot_be_read_is_not_said_to_be_unknown() -> None:

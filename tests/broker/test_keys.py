@@ -18,6 +18,7 @@ from penstock.errors import (
     AlreadyExists,
     Forbidden,
     InvalidName,
+    LastAdministrator,
     NotFound,
     Refused,
     UnsupportedFormat,
@@ -78,6 +79,24 @@ def test_a_key_ends_with_its_time_its_grace_and_its_revocation() -> None:
     world.execute(RevokeKey(lasting.key.key_id))
     assert not any(principal_of(world, one.text) for one in (second, third))
     assert [one.name for one in world.execute(ListKeys())] == ["brief"]
+
+
+def test_the_last_key_of_an_administrator_is_revoked_only_by_force() -> None:
+    world = World()
+    ops, second = (world.execute(CreateKey(name, Role.ADMIN)).key for name in ("ops", "second"))
+    # None of these may change all keys.
+    world.execute(CreateKey("some", Role.ADMIN, ("orders",)))
+    world.execute(SHOP)
+    world.execute(CreateKey("brief", Role.ADMIN, lifetime_ms=HOUR_MS))
+    world.now(HOUR_MS)
+    world.execute(RevokeKey(second.key_id))
+    with pytest.raises(LastAdministrator, match="--data-dir"):
+        world.execute(RevokeKey(ops.key_id))
+    for one in world.execute(ListKeys()):
+        if one.name != "ops":
+            world.execute(RevokeKey(one.key_id))
+    world.execute(RevokeKey(ops.key_id, is_forced=True))
+    assert world.execute(ListKeys()) == []
 
 
 def test_a_credential_says_how_long_it_is_good() -> None:

@@ -386,6 +386,7 @@ def test_a_deletion_that_a_power_cut_ends_leaves_nothing_behind_at_the_next_star
         ({"ttl_action": "burn"}, "ttl_action must be drop or dlq, got 'burn'"),
         ({"compression": "gzip"}, "compression must be none, lz4 or zstd, got 'gzip'"),
         ({"max_retries": -5}, "max_retries must be >= -1, got -5"),
+        ({"retention_hours": 1e400}, "retention_hours must be a finite number, got inf"),
         ({"ttl_ms": "0.5ms"}, "ttl_ms must be a whole number, got '0.5ms'"),
         ({"ttl_ms": "999999d"}, "ttl_ms is at most 292 years, got '999999d'"),
         (

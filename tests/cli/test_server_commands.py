@@ -1,11 +1,14 @@
 """`penstock keys`, `penstock config` and `penstock serve`, as far as they need no broker that runs."""
 
 import json
+import shutil
 from typing import NamedTuple
 
 import pytest
 
+from penstock import Broker
 from penstock.cli import exits, standby
+from penstock.cli.exits import Exit
 from penstock.cli.root import root
 
 
@@ -60,7 +63,9 @@ def test_config_check_prints_every_problem(tmp_path, penstock):
     assert found.returncode == 1
     assert len(found.stdout.splitlines()) == 3
     file.write_text("broker: {port: 1}\n")
-    assert penstock("config", "check", "--config", str(file)).stdout == "good\n"
+    good = penstock("config", "check", "--config", str(file), PENSTOCK_BROKER_PORT="2")
+    assert (good.stdout, good.returncode) == ("good\n", 0)
+    assert "PENSTOCK_BROKER_PORT is no setting" in good.stderr
     shown = json.loads(penstock("config", "show", "--json", "--config", str(file)).stdout)
     assert shown["broker"]["port"] == 1
     file.write_text("tls: {cert_file: no.pem, key_file: no.key}\n")
@@ -92,7 +97,6 @@ def test_serve_refuses_an_open_door_and_says_what_to_do(tmp_path, penstock):
     assert refused.returncode == 3
     assert "auth.enabled: true" in refused.stderr
     assert not (tmp_path / "data").exists()
-    assert penstock("serve", "--config", str(tmp_path / "none.yaml")).returncode == 4
 
 
 STANDBY = {"node": 2, "is_in_sync": True, "lag_bytes": 2048, "lag_s": 0.25, "sent_bytes": 3 << 20}
@@ -121,3 +125,19 @@ def test_a_leader_without_a_standby_says_that_there_is_none(penstock, monkeypatc
     monkeypatch.setattr(standby, "operation", lambda *_, **__: report)
     shown = penstock("standby", "status").stdout.splitlines()
     assert shown[-3:] == ["heard: 2023-11-14T22:13:20.000000000Z", "in sync: 3", "standbys: -"]
+
+
+def test_serve_ends_with_a_code_after_which_no_supervisor_should_try_again(tmp_path, run):
+    none = str(tmp_path / "none.yaml")
+    refused = run("serve", "--config", none)
+    assert refused.code == Exit.REFUSED
+    assert f"{none}: No such file" in refused.err
+    assert run("config", "check", "--config", none).code == Exit.FOUND_PROBLEMS
+    data = tmp_path / "data"
+    with Broker(data) as broker:
+        broker.create_topic("orders")
+    shutil.rmtree(data / "meta")
+    words = ("serve", "--port", "0", "--binary-port", "0", "--data-dir", str(data))
+    damaged = run(*words)
+    assert damaged.code == Exit.FOUND_PROBLEMS
+    assert f"data directory {data}: " in damaged.err

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from penstock.api.health import Sample
+from penstock.cli.exits import Exit
 from penstock.observability.prometheus import Histogram, render
 from penstock.observability.table import METRICS, MetricKind
 from penstock.server.http.routing import Router
@@ -150,10 +151,18 @@ def test_what_the_image_copies_and_asks_for_is_there():
     )
 
 
+def test_the_unit_does_not_try_again_what_only_an_operator_can_mend():
+    unit = (DEPLOY / "penstock.service").read_text()
+    (codes,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+    assert set(map(int, codes.split())) == {Exit.FOUND_PROBLEMS, Exit.USAGE, Exit.REFUSED}
+    # systemd looks at the code of ExecStart alone.
+    assert "\nExecStartPre=" not in unit
+
+
 @pytest.mark.tier("test")
 def test_commands_and_flags_of_the_unit_exist():
     commands = re.findall(r"=/usr/bin/penstock (.*)", (DEPLOY / "penstock.service").read_text())
-    assert len(commands) == 2
+    assert commands
     for words in map(str.split, commands):
         flags = {word for word in words if word.startswith("--")}
         command = [word for word in words if not word.startswith(("-", "/"))]

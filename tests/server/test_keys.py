@@ -36,7 +36,7 @@ async def require_unchanged(broker, data: Path) -> None:
     for call in (
         ("POST", "/admin/keys", {"name": "more", "role": "admin"}),
         ("POST", f"/admin/keys/{key.key_id}/rotate", {"grace": "0s"}),
-        ("DELETE", f"/admin/keys/{key.key_id}"),
+        ("DELETE", f"/admin/keys/{key.key_id}?force=true"),
     ):
         refused = await broker.call(*call, headers=admin)
         assert (refused.status, refused.json["error"]) == (507, "NO_SPACE")
@@ -168,6 +168,9 @@ async def test_keys_are_shown_once_rotated_expired_and_revoked(tmp_path):
         assert not await works(second)
         assert (await broker.call("DELETE", f"/admin/keys/{key_id}", headers=admin)).status == 204
         assert (await broker.call("DELETE", f"/admin/keys/{key_id}", headers=admin)).status == 404
+        (last,) = broker.driver.execute(ListKeys())
+        refused = await broker.call("DELETE", f"/admin/keys/{last.key_id}", headers=admin)
+        assert (refused.status, refused.json["error"]) == (409, "LAST_ADMINISTRATOR")
 
 
 async def test_a_rotation_does_not_prolong_a_secret_that_expires(tmp_path):

@@ -4,6 +4,7 @@ import http.client
 import signal
 import socket
 import ssl
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import trustme
@@ -15,8 +16,8 @@ from penstock.server.tls import check_certificate, expires_at_ns
 from .rigs import request, served
 
 
-def write_certificate(directory, authority: trustme.CA, name: str) -> TlsSection:
-    made = authority.issue_cert("localhost", common_name=name)
+def write_certificate(directory, authority: trustme.CA, name: str, **dates: datetime) -> TlsSection:
+    made = authority.issue_cert("localhost", common_name=name, **dates)
     cert, key = directory / "cert.pem", directory / "key.pem"
     cert.write_bytes(b"".join(one.bytes() for one in made.cert_chain_pems))
     key.write_bytes(made.private_key_pem.bytes())
@@ -166,6 +167,13 @@ def test_bad_certificates_are_named(tmp_path, authority):
     ):
         with pytest.raises(InvalidConfig, match=r"tls\.cert_file"):
             check_certificate(bad)
+    now = datetime.now(UTC)
+    early = {"not_before": now + timedelta(days=400), "not_after": now + timedelta(days=500)}
+    late = {"not_before": now - timedelta(days=500), "not_after": now - timedelta(days=400)}
+    for dates, said in ((early, "valid already"), (late, "not expired")):
+        named = min(dates.values(), key=lambda one: abs(one - now))
+        with pytest.raises(InvalidConfig, match=rf"{said}.* {named.year} GMT"):
+            check_certificate(write_certificate(other, authority, "dated", **dates))
     (tmp_path / "key.pem").chmod(0o644)
     with pytest.raises(InvalidConfig, match="closed to other users"):
         check_certificate(good)

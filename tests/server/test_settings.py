@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidSettings
+from penstock.errors import InvalidConfig, InvalidSettings
+from penstock.server.kafka.configs import read_config
 from penstock.server.reading_settings import (
     needs_restart,
     read_settings,
     reference,
     shown,
+    warnings_of,
     with_live,
 )
 
@@ -103,6 +105,56 @@ def test_other_addresses_need_keys(host):
     read_settings(f"broker: {{host: '{host}'}}\nauth: {{insecure: true}}")
     for own in ("127.0.0.1", "::1", "localhost", "127.1.2.3"):
         read_settings(f"broker: {{host: '{own}'}}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("logg: {}", "there is no section logg; did you mean log?"),
+        ("storag:", "there is no section storag; did you mean storage?"),
+        ("broker: {port: 21000, binary_port: 21000}", "broker.binary_port must be another port"),
+        ("broker: {port: 9092}", "broker.binary_port must be another port"),
+        ("storage: {retention_hours: .inf}", "storage.retention_hours must be a finite number"),
+        ("storage: {retention_hours: 1.0e+400}", "storage.retention_hours must be a finite number"),
+        ("producer: {linger_ms: .nan}", "producer.linger_ms must be a finite number, got nan"),
+        ("http: {allowed_origins: [foo]}", "http.allowed_origins must be SCHEME://HOST"),
+        ("http: {allowed_origins: ['https://a.example/']}", "http.allowed_origins must be SCHEME"),
+        ("broker: {host: 999.1.1.1}", "broker.host must be an address"),
+        ("broker: {host: 'a b'}", "broker.host must be an address"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_problem(text, said):
+    (problem,) = problems_of(text)
+    assert said in problem
+
+
+def test_a_number_that_is_not_finite_is_refused_in_a_variable_and_from_a_kafka_client():
+    (problem,) = problems_of("", environment={"PENSTOCK_CONSUMER__BACKOFF_MULTIPLIER": "1e400"})
+    assert "consumer.backoff_multiplier" in problem
+    with pytest.raises(InvalidConfig, match=r"retention\.ms"):
+        read_config("retention.ms", "9" * 400, {})
+
+
+def test_what_looks_wrong_and_is_not_is_taken():
+    read_settings("broker: {port: 0, binary_port: 0, host: localhost}\nlog:\nstorage: {}")
+    origins = "['https://a.example:8443', 'http://[::1]:80', 'chrome-extension://abc']"
+    read_settings(f"http: {{allowed_origins: {origins}}}")
+    read_settings("broker: {host: 'fe80::1%eth0'}\nauth: {enabled: true}")
+
+
+def test_a_variable_that_looks_like_a_setting_is_warned_about():
+    meant = {"PENSTOCK_BROKER_PORT": "1", "PENSTOCK_STORAGE_RETENTION_HOUR": "1"}
+    for_clients = ("SERVER", "KEY", "KEY_FILE", "CONTEXT", "CONTEXTS", "CA_FILE", "COMPLETE")
+    # Kubernetes sets these in every pod, for a service named penstock.
+    for_service = ("PORT", "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_BINARY", "PORT_9092_TCP")
+    others = {f"PENSTOCK_{name}": "x" for name in (*for_clients, *for_service)}
+    assert warnings_of(meant | others | {"PENSTOCK_BROKER__PORT": "1"}) == [
+        f"{name} is no setting and is ignored; did you mean {right}?"
+        for name, right in (
+            ("PENSTOCK_BROKER_PORT", "PENSTOCK_BROKER__PORT"),
+            ("PENSTOCK_STORAGE_RETENTION_HOUR", "PENSTOCK_STORAGE__RETENTION_HOURS"),
+        )
+    ]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ _DAMAGE = frozenset({EventKind.SET_ASIDE, EventKind.SEGMENT_DAMAGED, EventKind.P
 
 
 class RecoveryEvent(msgspec.Struct, frozen=True):
-    """One thing that a start found or did. `path` is relative to the data directory."""
+    """What a start found or did, or a partition that failed later. `path` is relative to the data directory."""
 
     kind: EventKind
     path: str
@@ -42,6 +42,7 @@ class RecoveryEvent(msgspec.Struct, frozen=True):
     partition: int = -1
     position: int = 0
     size_bytes: int = 0
+    is_of_start: bool = True
 
     @property
     def is_damage(self) -> bool:
@@ -72,7 +73,8 @@ class Findings(NamedTuple):
     @property
     def is_damaged(self) -> bool:
         """Whether a person has to look at something."""
-        return bool(self.damaged_batches) or any(one.is_damage for one in self.recovery)
+        is_found = any(one.is_damage for one in self.recovery)
+        return is_found or bool(self.damaged_batches or self.faulty)
 
     @property
     def cut_bytes(self) -> int:

@@ -74,12 +74,13 @@ class RotateKey(Command[NewKey], frozen=True):
 
 
 class RevokeKey(Command[None], frozen=True):
-    """A key ends, at once. NotFound."""
+    """A key ends, at once. NotFound. LastAdministrator, unless forced."""
 
     action: ClassVar[Action] = Action.CHANGE_KEYS
     is_structural: ClassVar[bool] = True
     key_id: str
     within: tuple[str, ...] = ()
+    is_forced: bool = False
 
     def topics(self) -> Iterable[str]:
         return self.within or EVERY_TOPIC

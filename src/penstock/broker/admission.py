@@ -8,6 +8,7 @@ from ..ports import Disk
 from .partition import Now
 from .partition.publishing import size_of
 
+NEARLY_FULL = "the disk is nearly full, and new messages are refused"
 # Asking the file system costs as much as a small append, so the answer is kept for a while: until it could be
 # wrong by 16 MiB of our own doing, or by 100 ms of another program's (a disk writing 1 GB/s: 100 MB).
 _RECHECK_BYTES = 16 << 20
@@ -50,7 +51,7 @@ class DiskGuard:
             admitted = size
         if self.is_refusing or self._free_bytes - admitted < self._min_free_bytes:
             self._turn(is_refusing=True)
-            raise NoSpace("a new message: the disk is nearly full")
+            raise NoSpace(reason=NEARLY_FULL)
         self._admitted_bytes = admitted
 
     def look(self, now: Now) -> bool:

@@ -316,7 +316,12 @@ class Catalogue:
         partition.discard()
         self.recovery.append(
             RecoveryEvent(
-                EventKind.PARTITION_FAULTY, fault.path, fault.reason, fault.topic, fault.number
+                EventKind.PARTITION_FAULTY,
+                fault.path,
+                fault.reason,
+                fault.topic,
+                fault.number,
+                is_of_start=False,
             )
         )
         return fault

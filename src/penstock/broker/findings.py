@@ -6,8 +6,9 @@ from .catalogue import Catalogue
 
 def findings_of(node: Catalogue) -> Findings:
     """What there is to tell. What the start found of a topic that is deleted since is of no use to anyone."""
-    recovery = [one for one in node.recovery if not one.topic or _is_there(node, one)]
-    faulty = [one for one in recovery if one.kind is EventKind.PARTITION_FAULTY]
+    found = [one for one in node.recovery if not one.topic or _is_there(node, one)]
+    faulty = [one for one in found if one.kind is EventKind.PARTITION_FAULTY]
+    recovery = [one for one in found if one.is_of_start]
     return Findings(recovery, faulty, node.damage.newest(), node.damage.batches.total())
 
 

@@ -137,6 +137,17 @@ class Keys:
             raise NotFound("key", key_id)
         return key
 
+    def is_last_administrator(self, key_id: str, now_ns: int) -> bool:
+        """Whether no other key that is good now may change all keys."""
+        administrators = [
+            one.key_id
+            for one in self.by_id.values()
+            if one.role is Role.ADMIN
+            and not one.prefixes
+            and any(secret.is_live(now_ns) for secret in one.secrets)
+        ]
+        return administrators == [key_id]
+
     def create(
         self,
         name: str,

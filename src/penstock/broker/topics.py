@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import Enum
+from math import isfinite
 from typing import Any, get_type_hints
 
 import msgspec
@@ -221,6 +222,8 @@ def _storable(name: str, value: object) -> object:
     """As the journal of topics can hold it. InvalidConfig if it could not, though it is of the right kind."""
     if isinstance(value, int) and abs(value) >= _NUMBER_BEYOND:
         raise InvalidConfig(name, value, f"below {_NUMBER_BEYOND}")
+    if isinstance(value, float) and not isfinite(value):
+        raise InvalidConfig(name, value, "a finite number")
     if isinstance(value, str) and not value.isascii():
         raise InvalidConfig(name, ascii(value), "one of the words that there are")
     return str.__str__(value) if isinstance(value, str) else value

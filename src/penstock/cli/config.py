@@ -6,7 +6,7 @@ import click
 
 from .exits import Exit
 from .output import Form, Output, output_options
-from .serve import CONFIG, load_settings
+from .serve import CONFIG, load_settings, warn_of_variables
 
 EPILOG = """\b
 Examples:
@@ -30,6 +30,7 @@ def check(ctx: click.Context, /, file: Path | None, *, output: Output) -> None:
     from ..errors import InvalidConfig, InvalidSettings
     from ..server.tls import check_certificate
 
+    warn_of_variables()
     problems: list[str] = []
     try:
         settings = load_settings(file, {})

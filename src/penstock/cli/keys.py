@@ -143,20 +143,27 @@ def rotate(
 
 @keys.command(epilog="Example: penstock keys revoke pk-0123456789ab --data-dir ./data")
 @click.argument("key_id")
+@click.option(
+    "--force", "is_forced", is_flag=True, help="Even if no other key of an administrator is left."
+)
 @DATA_DIR
 @remote_options
 @output_options
-def revoke(key_id: str, *, data_dir: Path | None, broker: BrokerOptions, output: Output) -> None:
+def revoke(
+    key_id: str, *, is_forced: bool, data_dir: Path | None, broker: BrokerOptions, output: Output
+) -> None:
     """End KEY_ID, at once."""
     from ..api.keys import DescribeKey, RevokeKey
 
     if is_remote(data_dir, broker):
         with connected(broker) as client:
-            client.execute(RevokeKey(key_id))
+            client.execute(RevokeKey(key_id, is_forced=is_forced))
     else:
         with offline_keys(data_dir) as offline:
             name = offline.execute(DescribeKey(key_id)).name
-            offline.audited(RevokeKey(key_id), f"key {key_id} ({name}) revoked")
+            # Who has the directory can make another one: there is nothing to lose.
+            command = RevokeKey(key_id, is_forced=True)
+            offline.audited(command, f"key {key_id} ({name}) revoked")
     output.outcome(f"revoked {key_id}", {"key_id": key_id, "revoked": True})
 
 

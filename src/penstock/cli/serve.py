@@ -61,6 +61,7 @@ CONFIG = click.option(
 @click.option("--log-format", help="json or text.")
 def serve(file: Path | None, **flags: Any) -> None:
     """Run the broker until it is told to stop."""
+    warn_of_variables()
     settings = load_settings(file, flags)
     require_directory(settings.broker.data_dir)
 
@@ -70,6 +71,14 @@ def serve(file: Path | None, **flags: Any) -> None:
     logger = configure_logging(settings.log)
     serving = Serving(settings, lambda: load_settings(file, flags), logger)
     serving.run(say_where)
+
+
+def warn_of_variables() -> None:
+    """Names variables on stderr that were meant as settings and are none."""
+    from ..server.reading_settings import warnings_of
+
+    for warning in warnings_of(os.environ):
+        click.echo(f"Warning: {warning}", err=True)
 
 
 def require_directory(name: str) -> None:
@@ -97,11 +106,13 @@ FLAGS = {
 
 
 def text_in(path: Path) -> str:
-    """Returns the text of a file of settings. InvalidSettings: it is no text."""
+    """Returns the text of a file of settings. InvalidSettings: it cannot be read, or is no text."""
     from ..errors import InvalidSettings
 
     try:
         return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidSettings([f"{path}: {error.strerror or error}"]) from None
     except UnicodeDecodeError as error:
         raise InvalidSettings([f"{path}: not text in UTF-8 from byte {error.start} on"]) from None
 

@@ -63,7 +63,7 @@ def open_driver(
     except BaseException as error:
         with suppress(OSError):
             disk.close()
-        if isinstance(error, NoSpace):
+        if isinstance(error, NoSpace) and "path" in error.fields:
             # It knows the file only, which is one of ours.
             raise NoSpace(f"{path}/{error.fields['path']}") from error
         raise

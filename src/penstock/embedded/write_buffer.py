@@ -22,6 +22,7 @@ from ..api.groups import DescribeBacklog
 from ..api.health import SeeHealth
 from ..api.publish import CheckBacklog, PublishAt
 from ..api.transactions import SeeTransactionStats
+from ..broker.admission import NEARLY_FULL
 from ..broker.partition.publishing import size_of
 from ..codec.blobs import Blobs, JoinedBlobs, blobs_of
 from ..codec.numbers import Numbers
@@ -378,7 +379,7 @@ class WriteBuffer:
             messages.take_out(next_offset)
             self._timings.write.add(self._clock.monotonic_ns() - started_ns)
             if is_disk_full:
-                self.refuse(NoSpace("a new message: the disk is nearly full"))
+                self.refuse(NoSpace(reason=NEARLY_FULL))
         self._emptied_ns = self._clock.monotonic_ns()
 
     def _drop(self, failure: NoSpace) -> None:

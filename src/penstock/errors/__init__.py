@@ -46,6 +46,7 @@
         Unauthenticated      no key, or not a good one
         Forbidden            a good key that may not do this
         ForbiddenOrigin      a web page, or a name, that this server does not answer to
+        LastAdministrator    a key that is not revoked unless forced: only it can change keys
         Cancelled            the client asked for the end of a request that waited
         BadRequest           what was sent cannot be read
           MethodNotAllowed
@@ -83,6 +84,7 @@ The modules are by subject; users import the classes from here.
 from .access import (
     Forbidden,
     ForbiddenOrigin,
+    LastAdministrator,
     Unauthenticated,
 )
 from .batches import (
@@ -208,6 +210,7 @@ __all__ = [
     "InvalidName",
     "InvalidSchema",
     "InvalidSettings",
+    "LastAdministrator",
     "LeaderUnknown",
     "MalformedBatch",
     "MethodNotAllowed",

@@ -13,3 +13,15 @@ class Forbidden(Refused):
 
 class ForbiddenOrigin(Refused):
     code = "FORBIDDEN_ORIGIN"
+
+
+class LastAdministrator(Refused):
+    code = "LAST_ADMINISTRATOR"
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(
+            f"{key_id} is the last key of an administrator, and without it no client can change keys: make another "
+            "first, or force it; then only `penstock keys create --role admin --data-dir DIR` makes one, while no "
+            "broker runs there",
+            key_id=key_id,
+        )

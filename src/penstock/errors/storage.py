@@ -30,10 +30,16 @@ class FileMissing(Refused):
 
 
 class NoSpace(Unavailable):
+    """A file could not be written, which `path` names; or nothing was tried, and `reason` says why."""
+
     code = "NO_SPACE"
 
-    def __init__(self, path: str) -> None:
-        super().__init__(f"no space left to write {path}", path=path)
+    def __init__(self, path: str = "", *, reason: str = "") -> None:
+        assert bool(path) != bool(reason), "one of them"
+        if path:
+            super().__init__(f"no space left to write {path}", path=path)
+        else:
+            super().__init__(f"no space left: {reason}", reason=reason)
 
 
 class PartitionFaulty(Unavailable):

@@ -1,9 +1,14 @@
 """Sections of the ports: what they take from a client, from which clients, and what is logged."""
 
+import re
 from dataclasses import dataclass
 
 from ..config import KIB, MIB, OFF
 from .setting_keys import key, require, require_positive
+
+_ORIGIN = re.compile(
+    r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +52,9 @@ class HttpSection:
         (), "Names under which this broker is reached, besides this machine's own.", is_live=True
     )
     allowed_origins: tuple[str, ...] = key(
-        (), "Web pages that may use it, such as https://console.example.", is_live=True
+        (),
+        "Web pages that may use it, as SCHEME://HOST[:PORT], such as https://console.example.",
+        is_live=True,
     )
 
     def __post_init__(self) -> None:
@@ -70,6 +77,9 @@ class HttpSection:
         require("drain_timeout_ms", self.drain_timeout_ms, self.drain_timeout_ms >= 0, ">= 0")
         rate = self.requests_per_s
         require("requests_per_s", rate, rate == OFF or rate > 0, "above 0, or -1 for off")
+        for one in self.allowed_origins:
+            expected = "SCHEME://HOST or SCHEME://HOST:PORT, as a browser sends it"
+            require("allowed_origins", one[:100], bool(_ORIGIN.fullmatch(one)), expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

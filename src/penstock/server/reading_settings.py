@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields, replace
 from difflib import get_close_matches
 from enum import Enum
+from math import isfinite
 from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
@@ -19,6 +20,8 @@ _FILE_BYTES_MAX = 1 << 20
 # An alias that is used again and again makes a small file enormous.
 _ALIASES_MAX = 100
 _NUMBER_MAX = (1 << 63) - 1
+# PENSTOCK_KEY_FILE and PENSTOCK_TLS__KEY_FILE have 0.8 in common.
+_NEAR_VARIABLE = 0.9
 # Sections with the words for settings of a topic.
 _OF_TOPICS = ("storage", "consumer", "topic")
 
@@ -79,6 +82,9 @@ def _from_file(text: str | None, path: str, problems: list[str]) -> Iterable[Val
         return []
     found: list[Value] = []
     for section, keys in content.items():
+        if str(section) not in SECTIONS:
+            problems.append(_unknown("section", str(section), SECTIONS, path))
+            continue
         if keys is None:
             continue
         if not isinstance(keys, dict):
@@ -128,16 +134,36 @@ def _from_environment(environment: Mapping[str, str]) -> Iterable[Value]:
             yield Value(section, key, text, name, True)
 
 
+def warnings_of(environment: Mapping[str, str]) -> list[str]:
+    """Variables that are no setting and look like one, such as PENSTOCK_BROKER_PORT, each with the one that is meant.
+
+    Others are left alone: clients have some of their own, and Kubernetes makes more for a service named penstock.
+    """
+    variables = {
+        f"{section}_{key}": f"{ENVIRONMENT_PREFIX}{section}__{key}".upper()
+        for section, key in _all_keys()
+    }
+    found = []
+    for name in sorted(environment):
+        rest = name.removeprefix(ENVIRONMENT_PREFIX)
+        if rest == name or "__" in rest:
+            continue
+        near = get_close_matches(rest.lower(), list(variables), n=1, cutoff=_NEAR_VARIABLE)
+        if near:
+            found.append(f"{name} is no setting and is ignored; did you mean {variables[near[0]]}?")
+    return found
+
+
 def _take(value: Value, given: dict[tuple[str, str], Value], problems: list[str]) -> bool:
     """Take a value if it has a place and the right type; False, and a problem, if not."""
     section = SECTIONS.get(value.section)
     if section is None:
-        problems.append(_unknown("section", value.section, SECTIONS, value))
+        problems.append(_unknown("section", value.section, SECTIONS, value.source))
         return False
     hints = get_type_hints(section)
     if value.key not in hints:
-        known = [f"{one}.{key.name}" for one, kind in SECTIONS.items() for key in fields(kind)]
-        problems.append(_unknown("key", value.name, known, value))
+        known = [f"{one}.{key}" for one, key in _all_keys()]
+        problems.append(_unknown("key", value.name, known, value.source))
         return False
     found = value.found
     if value.is_text and hints[value.key] == tuple[str, ...]:
@@ -155,6 +181,9 @@ def _take(value: Value, given: dict[tuple[str, str], Value], problems: list[str]
     if isinstance(found, int) and abs(found) > _NUMBER_MAX:
         problems.append(f"{value.source}: {value.name} does not fit into 64 bits")
         return False
+    if isinstance(found, float) and not isfinite(found):
+        problems.append(f"{value.source}: {value.name} must be a finite number, got {found}")
+        return False
     given[value.section, value.key] = value._replace(found=found)
     return True
 
@@ -165,10 +194,14 @@ def _choices(kind: Any) -> str:
     return f"; one of {', '.join(str(one.value) for one in kind)}" if is_few else ""
 
 
-def _unknown(kind: str, name: str, known: Iterable[str], value: Value) -> str:
+def _all_keys() -> list[tuple[str, str]]:
+    return [(section, one.name) for section, kind in SECTIONS.items() for one in fields(kind)]
+
+
+def _unknown(kind: str, name: str, known: Iterable[str], source: str) -> str:
     near = get_close_matches(name, list(known), n=1, cutoff=0.5)
     advice = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-    return f"{value.source}: there is no {kind} {name[:100]}; {advice}"
+    return f"{source}: there is no {kind} {name[:100]}; {advice}"
 
 
 def _section(
@@ -315,6 +348,7 @@ Made from the source by `penstock config reference`; a test keeps it so.
 `PENSTOCK_SECTION__KEY` (such as `PENSTOCK_BROKER__PORT=9000`) overrides the file, and a flag overrides both: `--port
 9000`, or `--set SECTION.KEY=VALUE` for any of them. Lists are written with commas in a variable and in a flag. A key
 that does not exist, a value of the wrong kind and a value out of range are all reported together, and nothing starts.
+A variable that is no setting but looks like one, such as `PENSTOCK_BROKER_PORT`, is ignored with a warning.
 `penstock config check` does only that; `penstock config show` prints what holds.
 
 Sizes and durations may have units, in settings of topics too: `segment_size_bytes: 64MiB`, `retention_hours: 7d`,

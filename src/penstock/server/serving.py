@@ -92,6 +92,9 @@ class Serving:
                 await self.serve_clients(disk, listener, binary_listener)
         finally:
             disk.close()
+            listener.close()
+            if binary_listener is not None:
+                binary_listener.close()
         self.logger.info("stopped")
 
     async def serve_clients(
@@ -177,7 +180,12 @@ class Serving:
             # What a reply promises is on two disks: to sync here as seldom as alone would promise less.
             storage = replace(storage, fsync=FsyncPolicy.ALWAYS)
         is_new, began_s = not disk.list("meta"), time.monotonic()
-        driver = ThreadDriver(disk, storage, world)
+        try:
+            driver = ThreadDriver(disk, storage, world)
+        except PenstockError as error:
+            # It knows the path inside the directory only.
+            error.args = (f"data directory {self.settings.broker.data_dir}: {error}",)
+            raise
         stored, opened_in_s = driver.execute(SeeStored()), time.monotonic() - began_s
         found = (
             f"{stored.topics} topics, {stored.partitions} partitions, opened in {opened_in_s:.1f} s"

@@ -5,6 +5,7 @@ reports everything that is wrong at once. The reference in docs/configuration.md
 """
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -23,6 +24,8 @@ from .topic_settings import (
     StorageSection,
     TopicSection,
 )
+
+_NAME = re.compile(r"([\w-]+\.)*(?!\d+\.?$)[\w-]+\.?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +57,10 @@ class BrokerSection:
         require("port", self.port, 0 <= self.port <= 65_535, "in 0..65535")
         binary = self.binary_port
         require("binary_port", binary, OFF <= binary <= 65_535, "in 0..65535, or -1 for off")
+        is_other = binary != self.port or binary == 0
+        require("binary_port", binary, is_other, "another port than broker.port")
         require("node_id", self.node_id, 0 <= self.node_id < 1 << 31, "in 0..2147483647")
-        require("host", self.host, bool(self.host), "an address")
+        require("host", self.host, _is_host(self.host), "an address, or the name of one")
         require("data_dir", self.data_dir, bool(self.data_dir), "a directory")
 
     @property
@@ -64,6 +69,15 @@ class BrokerSection:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+
+def _is_host(text: str) -> bool:
+    """Whether it is an address, or could be a name. No name ends with a number, as 999.1.1.1 does."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return bool(_NAME.fullmatch(text))
+    return True
 
 
 def conflicts(

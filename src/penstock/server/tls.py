@@ -22,7 +22,8 @@ def server_context(tls: TlsSection) -> ssl.SSLContext:
 
 
 def check_certificate(tls: TlsSection) -> None:
-    """InvalidConfig if the two files are missing, do not belong together, or other users can read the key."""
+    """InvalidConfig if the two files are missing or do not belong together, if other users can read the key, or if the
+    certificate is not valid now."""
     for name in ("cert_file", "key_file"):
         path = Path(getattr(tls, name))
         if not path.is_file():
@@ -36,8 +37,13 @@ def check_certificate(tls: TlsSection) -> None:
         raise InvalidConfig(
             "tls.cert_file", tls.cert_file, f"a chain with its key ({reason})"
         ) from None
-    if expires_at_ns(tls) <= datetime.now(UTC).timestamp() * 1e9:
-        raise InvalidConfig("tls.cert_file", tls.cert_file, "a certificate that has not expired")
+    now_s, certificate = datetime.now(UTC).timestamp(), _first_certificate(tls)
+    if now_s < ssl.cert_time_to_seconds(certificate["notBefore"]):
+        expected = f"a certificate that is valid already, not from {certificate['notBefore']} on"
+        raise InvalidConfig("tls.cert_file", tls.cert_file, expected)
+    if now_s >= ssl.cert_time_to_seconds(certificate["notAfter"]):
+        expected = f"a certificate that has not expired, as it did at {certificate['notAfter']}"
+        raise InvalidConfig("tls.cert_file", tls.cert_file, expected)
 
 
 def load_certificate(context: ssl.SSLContext, tls: TlsSection) -> None:
@@ -52,6 +58,9 @@ def load_certificate(context: ssl.SSLContext, tls: TlsSection) -> None:
 
 def expires_at_ns(tls: TlsSection) -> int:
     """When the first certificate of the chain expires, in nanoseconds since 1970."""
-    # Nothing public reads a certificate from a file, and one date is not worth a dependency.
-    decoded = ssl._ssl._test_decode_cert(tls.cert_file)  # type: ignore[attr-defined]  # Not in the stubs.
-    return int(ssl.cert_time_to_seconds(decoded["notAfter"]) * 1e9)
+    return int(ssl.cert_time_to_seconds(_first_certificate(tls)["notAfter"]) * 1e9)
+
+
+def _first_certificate(tls: TlsSection) -> dict[str, str]:
+    # Nothing public reads a certificate from a file, and two dates are not worth a dependency.
+    return ssl._ssl._test_decode_cert(tls.cert_file)  # type: ignore[attr-defined,no-any-return]  # Not in the stubs.

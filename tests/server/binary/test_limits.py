@@ -144,6 +144,21 @@ def test_what_waits_with_a_revoked_key_ends(guarded, opened):
     assert client.is_closed()
 
 
+def test_a_client_that_ends_its_own_key_is_answered_before_its_connection_ends(guarded, opened):
+    broker, admin = guarded
+    made = admin.call(CreateKey("own", Role.ADMIN))
+    client = opened(made.text)
+    second = client.call(RotateKey(made.key.key_id, 0))
+    assert client.is_closed()
+    again = opened(second.text)
+    with pytest.raises(NotFound):
+        again.call(RevokeKey("pk-00000000000b"))
+    assert again.call(RevokeKey(made.key.key_id)) is None
+    assert again.is_closed()
+    with connected(broker.binary_port) as late, pytest.raises(Unauthenticated):
+        late.hello(second.text)
+
+
 def test_a_rotated_key_works_for_its_grace_and_not_without(guarded, opened):
     _, admin = guarded
     made = admin.call(CreateKey("turning", Role.CONSUMER))

@@ -30,6 +30,12 @@ class RotateIn(Strict):
     grace: Span = _GRACE
 
 
+class RevokeQuery(Strict):
+    """`force` also ends the last key of an administrator."""
+
+    force: bool = False
+
+
 class KeyOut(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A key. `secret` only in the answer that made it."""
 

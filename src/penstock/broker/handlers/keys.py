@@ -14,7 +14,7 @@ from ...api.keys import (
     RotateKey,
 )
 from ...api.principals import covers
-from ...errors import NotFound
+from ...errors import LastAdministrator, NotFound
 from ..keys import KeyRevoked, KeyStored
 from ..partition import Now
 from ..partition.changes import Handler
@@ -48,6 +48,8 @@ def rotate_key(node: "Node", command: RotateKey, now: Now) -> NewKey:
 
 def revoke_key(node: "Node", command: RevokeKey, now: Now) -> None:
     key = _visible(node, command.key_id, command.within)
+    if not command.is_forced and node.keys.is_last_administrator(key.key_id, now.wall_ns):
+        raise LastAdministrator(key.key_id)
     node.record_meta((KeyRevoked(key.key_id),), now)
 
 

@@ -80,7 +80,7 @@ def compact(partition: Partition, now: Now) -> CompactionResult:
 
 
 def _no_room() -> NoSpace:
-    return NoSpace("a snapshot of the state, without which no message can be removed")
+    return NoSpace(reason="no message can be removed without a snapshot of the state")
 
 
 def _cover_what_may_go(partition: Partition, now: Now) -> bool:

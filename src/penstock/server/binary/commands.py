@@ -268,17 +268,20 @@ class Commands:
     ) -> None:
         """Have a thread do some work; then the loop makes the reply of what came of it."""
         connection.begin_request()
+        ends_keys = isinstance(command, RotateKey | RevokeKey)
+        if ends_keys:
+            connection.unwatch_key()  # It may be the client's own, and then the reply goes first.
         future = self._loop.run_in_executor(None, work)
 
         def done(found: Any) -> None:
             connection.end_request()
             self._finish(connection, correlation, command, partial(answer, found))
+            if ends_keys:
+                connection.watch_key()
+                self._service.auth.ends.look()
 
         def answer(found: Any) -> None:
-            reply = found.result()
-            if isinstance(command, RotateKey | RevokeKey):
-                self._service.auth.ends.look()
-            self._reply(connection, correlation, command, reply_of(reply))
+            self._reply(connection, correlation, command, reply_of(found.result()))
 
         future.add_done_callback(done)
 

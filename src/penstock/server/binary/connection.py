@@ -369,6 +369,19 @@ class Connection(asyncio.Protocol):
             ends.unwatch(self.credential, self._key_ended)
         self.principal, self.credential = principal, credential
 
+    def unwatch_key(self) -> None:
+        """Have the connection outlive its key until `watch_key`."""
+        self.service.auth.ends.unwatch(self.credential, self._key_ended)
+
+    def watch_key(self) -> None:
+        """Have the connection end with its key, which may be now."""
+        if self.is_lost:
+            return
+        try:
+            self.service.auth.ends.watch(self.credential, self._key_ended)
+        except Unauthenticated:
+            self._key_ended()
+
     def _key_ended(self) -> None:
         """The key was revoked, rotated or expired: what waits with it ends, and so does the connection."""
         error = Unauthenticated("the key of this connection has ended: revoked, rotated or expired")
@@ -411,7 +424,7 @@ class Connection(asyncio.Protocol):
         service.budget.end(self)
         if service.kafka is not None:
             service.kafka.forget(self)
-        service.auth.ends.unwatch(self.credential, self._key_ended)
+        self.unwatch_key()
         if self._file_sender is not None:
             self._file_sender.end()
             self._file_sender = None

@@ -4,12 +4,12 @@ from secrets import token_hex
 
 import msgspec
 
-from ...api.json.keys import KeyIn, KeyOut, KeysOut, RotateIn, key_out, lifetime_ms
+from ...api.json.keys import KeyIn, KeyOut, KeysOut, RevokeQuery, RotateIn, key_out, lifetime_ms
 from ...api.json.paging import PageQuery, page_of
 from ...api.json.times import span_ms
 from ...api.keys import CreateKey, DescribeKey, KeyDescription, ListKeys, RevokeKey, RotateKey
 from ...api.principals import Action
-from ...errors import AlreadyExists, NotFound
+from ...errors import AlreadyExists, LastAdministrator, NotFound
 from .requests import Request
 from .responses import Answer, json_response, nothing
 from .routing import Route
@@ -54,9 +54,10 @@ async def rotate(request: Request) -> Answer:
 
 
 async def revoke(request: Request) -> Answer:
-    key = await _named_key(request)
+    asked, key = request.query(RevokeQuery), await _named_key(request)
     await request.execute_noted(
-        RevokeKey(key.key_id, request.principal.prefixes), f"key {key.key_id} ({key.name}) revoked"
+        RevokeKey(key.key_id, request.principal.prefixes, asked.force),
+        f"key {key.key_id} ({key.name}) revoked",
     )
     request.app.auth.ends.look()
     return nothing()
@@ -107,7 +108,8 @@ ROUTES = (
         action=Action.CHANGE_KEYS,
         summary="Revoke a key, at once",
         tag="keys",
+        query=RevokeQuery,
         status=204,
-        errors=(NotFound,),
+        errors=(NotFound, LastAdministrator),
     ),
 )

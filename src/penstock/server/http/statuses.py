@@ -24,6 +24,7 @@ STATUS_OF: Mapping[type[PenstockError], int] = MappingProxyType(
         errors.AlreadyOpen: 409,
         errors.StaleReceipt: 409,
         errors.GroupBusy: 409,
+        errors.LastAdministrator: 409,
         errors.TooManyGroups: 409,
         errors.OutOfSequence: 409,
         errors.ProducerFenced: 409,

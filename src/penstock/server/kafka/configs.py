@@ -68,7 +68,7 @@ def read_config(name: str, text: str | None, settings: Mapping[str, Any]) -> dic
         raise InvalidConfig(name[:100], "an unknown setting", "a known one", said=said)
     try:
         return {known.setting: known.read(value)} if known else {own: _own(value, settings[own])}
-    except ValueError:
+    except (ValueError, OverflowError):
         raise InvalidConfig(name, value[:100], "a value that there is") from None
 
 
