@@ -9,6 +9,7 @@ from penstock.api.health import EventKind
 from penstock.api.publish import Delayed
 from penstock.api.topics import TrimPartition
 from penstock.config import Cleanup
+from penstock.errors import NoSpace
 from penstock.model import Message
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 
@@ -121,7 +122,8 @@ def test_on_a_full_disk_nothing_goes_that_only_a_snapshot_knows_of_which_meta_do
     world.now(2 * HOUR_MS)
     full = Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE, path_part="meta/", times=99)
     world.disk.inject(full)
-    assert world.sweep()[TOPIC].segments_removed == 0
+    with pytest.raises(NoSpace):
+        world.sweep()
     world.disk.faults.clear()
     world = World(tree_with(world.disk.tree(), without(newest_snapshot(world.disk))))
     assert knows_all(world)

@@ -225,6 +225,32 @@ def test_a_sweep_without_room_for_a_snapshot_says_so_if_there_is_something_to_re
     assert world.sweep()[TOPIC].segments_removed == 20
 
 
+@pytest.mark.parametrize("part", [".snapshot", "messages/0"])
+def test_an_idle_topic_that_has_expired_and_cannot_be_removed_says_so(part) -> None:
+    """All of it is in the segment that is written to, which goes only once there is a next one."""
+    world = World()
+    world.topic(retention_hours=1)
+    world.publish(b"old")
+    world.sync()
+    world.now(5 * HOUR_MS)
+    full = Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=part, times=99)
+    world.disk.inject(full)
+    with pytest.raises(NoSpace):
+        world.sweep()
+    world.disk.faults.clear()
+    assert world.sweep()[TOPIC].segments_removed == 1
+
+
+def test_a_compaction_without_room_for_a_snapshot_says_so() -> None:
+    world = filled(cleanup=Cleanup.COMPACT)
+    full = Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=".snapshot", times=99)
+    world.disk.inject(full)
+    with pytest.raises(NoSpace):
+        world.sweep()
+    world.disk.faults.clear()
+    assert world.sweep()[TOPIC].segments_removed > 0
+
+
 def test_a_restart_reads_only_what_follows_the_last_snapshot(monkeypatch) -> None:
     monkeypatch.setattr(partition, "_BYTES_A_SNAPSHOT", 1000)
     world = World()

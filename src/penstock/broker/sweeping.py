@@ -3,7 +3,7 @@
 Nothing of the times is journaled: a start counts from its own time.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 _MS = 1_000_000
 _LONG_AGO_NS = -(1 << 63)
-# A full disk: what could not be swept is tried again after this long.
+# A full disk: what could not be swept is tried again after this long, and then twice as long each time, up to a minute:
+# each try makes snapshots, and no other command has its turn meanwhile.
 _RETRY_NS = 1_000_000_000
+_RETRY_NS_MAX = 60 * _RETRY_NS
 _USUAL = TopicConfig()
 
 
@@ -51,6 +53,7 @@ class Sweeps:
     def __init__(self, *, usual_times: int) -> None:
         self.next_ns = float("inf")
         self._usual_times = usual_times
+        self._retry_ns = _RETRY_NS
         self._last_ns: dict[Due, int] = {}
 
     def plan(self, topic: str, config: TopicConfig, now_ns: int) -> None:
@@ -74,11 +77,15 @@ class Sweeps:
                 self.next_ns = min(self.next_ns, begun_ns + interval_ns)
         return found
 
-    def put_back(self, topic: str, sweeps: Iterable[Sweep], now_ns: int) -> None:
-        """Sweeps that were taken could not be done: they are due again in a moment."""
-        for sweep in sweeps:
-            self._last_ns[Due(topic, sweep)] = _LONG_AGO_NS
-        self.next_ns = min(self.next_ns, now_ns + _RETRY_NS)
+    def put_back(self, refused: Sequence[Due], now_ns: int) -> None:
+        """Of the sweeps that were taken these could not be done, and are due again in a while."""
+        if not refused:
+            self._retry_ns = _RETRY_NS
+            return
+        for one in refused:
+            self._last_ns[one] = _LONG_AGO_NS
+        self.next_ns = min(self.next_ns, now_ns + self._retry_ns)
+        self._retry_ns = min(2 * self._retry_ns, _RETRY_NS_MAX)
 
     def _intervals(self, config: TopicConfig) -> Iterator[tuple[Sweep, int]]:
         yield Sweep.RETENTION, self._ns(config.retention_check_ms, _USUAL.retention_check_ms)
@@ -92,15 +99,16 @@ class Sweeps:
 def sweep_due(node: "Node", now: Now) -> None:
     """Sweep the topics whose time has come; `node.sweeps.next_ns` is when the next will have.
 
-    NoSpace: what could be swept without is swept, and what was refused is due again in a moment.
+    NoSpace: what could be swept without is swept, and what was refused is due again in a while.
     """
     configs = {name: topic.facts.config for name, topic in node.open.items()}
+    taken = node.sweeps.take_due(configs, now.monotonic_ns)
     due: dict[str, list[Sweep]] = {}
-    for name, sweep in node.sweeps.take_due(configs, now.monotonic_ns):
+    for name, sweep in taken:
         due.setdefault(name, []).append(sweep)
     _, refused = sweep_topics(node, due, now)
-    for name in refused:
-        node.sweeps.put_back(name, due[name], now.monotonic_ns)
+    if taken:
+        node.sweeps.put_back([one for one in taken if one.topic in refused], now.monotonic_ns)
     if refused:
         raise next(iter(refused.values()))
 
@@ -125,7 +133,12 @@ def sweep_topics(
             refused[name] = error
     # Have meta know where the logs begin whose first segments went, perhaps before there was no room.
     moved = [*refused, *(name for name, one in swept.items() if one.segments_removed)]
-    node.note_ends([one for name in moved for one in node.open[name].partitions], now)
+    partitions = [one for name in moved for one in node.open[name].partitions]
+    known = node.topics.ends
+    node.note_ends(
+        [one for one in partitions if known.get((one.identity.topic_id, one.number)) != one.ends()],
+        now,
+    )
     return swept, refused
 
 

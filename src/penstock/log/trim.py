@@ -79,15 +79,23 @@ class SegmentAge(NamedTuple):
 
 
 def retain(log: Log, *, now_ns: int, keep_from: Offset) -> RetentionResult:
-    """Remove old segments as configured, but nothing at or above `keep_from`. Returns what was removed."""
+    """Remove old segments as configured, but nothing at or above `keep_from`. Returns what was removed.
+
+    On a full disk segments that need no new file are removed all the same, and those that would stay.
+    """
     if _is_all_expired(log, now_ns, keep_from):
-        # On a full disk segments that need no new file are removed all the same.
         with suppress(NoSpace):
             log.roll()
     gone = log.segments[: count_expired(log, now_ns=now_ns, keep_from=keep_from)]
     if gone:
         _drop_front(log, len(gone))
     return RetentionResult(len(gone), sum(one.size for one in gone), log.start_offset)
+
+
+def has_expired(log: Log, *, now_ns: int, keep_from: Offset) -> bool:
+    """Returns whether something is left that may be removed."""
+    is_all = _is_all_expired(log, now_ns, keep_from)
+    return is_all or count_expired(log, now_ns=now_ns, keep_from=keep_from) > 0
 
 
 def count_expired(log: Log, *, now_ns: int, keep_from: int) -> int:

@@ -175,10 +175,16 @@ class SimDriver:
         assert self.node.next_due_ns() <= min(dues_ns, default=math.inf)
 
     def retain(self) -> None:
+        refusal: NoSpace | None = None
         for partition in self.node.partitions():
             if name_of(partition) not in self.busy:
-                retain(partition, self.now())
+                try:
+                    retain(partition, self.now())
+                except NoSpace as error:
+                    refusal = error
         self.clear_side_logs()
+        if refusal is not None:
+            raise refusal
 
     def clear_side_logs(self) -> None:
         for partition in self.node.partitions():

@@ -7,13 +7,14 @@ from ...config import OFF
 from ...errors import NoSpace, OffsetOutOfRange
 from ...log.compaction import CompactionResult
 from ...log.compaction import compact as compact_segments
-from ...log.trim import RetentionResult, count_expired, release
+from ...log.trim import RetentionResult, has_expired, release
 from ...log.trim import retain as retain_segments
 from ...model import Offset
 from .partition import Now, Partition
 from .records import StartMoved
 
 _HOUR_NS = 3600 * 1_000_000_000
+_NO_SNAPSHOT = "no message can be removed without a snapshot of the state"
 
 
 def retain(partition: Partition, now: Now, older_than_ns: int | None = None) -> RetentionResult:
@@ -29,7 +30,8 @@ def retain(partition: Partition, now: Now, older_than_ns: int | None = None) -> 
         has_room, first_kept = _cover_what_may_go(partition, now), keep_from(partition, now)
         covered = Offset(min(first_kept, partition.snapshot_covers))
         kept = retain_segments(log, now_ns=now.wall_ns, keep_from=covered)
-        is_refused = not has_room and count_expired(log, now_ns=now.wall_ns, keep_from=first_kept)
+        reach = covered if has_room else Offset(first_kept)
+        is_refused = has_expired(log, now_ns=now.wall_ns, keep_from=reach)
     finally:
         log.config = usual
     if (end := partition.journal.history_end(now.wall_ns)) is not None:
@@ -43,7 +45,7 @@ def retain(partition: Partition, now: Now, older_than_ns: int | None = None) -> 
     with suppress(NoSpace):
         partition.overtake(now)
     if is_refused:
-        raise _no_room()
+        raise NoSpace(reason="what is past retention cannot be removed without some room for files")
     return kept
 
 
@@ -59,7 +61,7 @@ def trim(partition: Partition, before: int, now: Now) -> Offset:
         log.roll()
     partition.delayed.sync()
     if partition.snapshot_covers < before and not partition.cover(now):
-        raise _no_room()
+        raise NoSpace(reason=_NO_SNAPSHOT)
     pinned = (partition.machine.outbox.pinned_from(), partition.pins.lowest(now.monotonic_ns))
     start = min(before, partition.snapshot_covers, *(one for one in pinned if one is not None))
     if start > log.start_offset:
@@ -73,14 +75,13 @@ def trim(partition: Partition, before: int, now: Now) -> Offset:
 
 
 def compact(partition: Partition, now: Now) -> CompactionResult:
-    """Of every key keep only the last message."""
-    _cover_what_may_go(partition, now)
+    """Of every key keep only the last message. NoSpace: what a snapshot covers is compacted, and there is more."""
+    log, has_room = partition.messages, _cover_what_may_go(partition, now)
     first_kept = Offset(min(keep_from(partition, now), partition.snapshot_covers))
-    return compact_segments(partition.messages, now_ns=now.wall_ns, keep_from=first_kept)
-
-
-def _no_room() -> NoSpace:
-    return NoSpace(reason="no message can be removed without a snapshot of the state")
+    compacted = compact_segments(log, now_ns=now.wall_ns, keep_from=first_kept)
+    if not has_room and log.segments[-1].base_offset > partition.snapshot_covers:
+        raise NoSpace(reason=_NO_SNAPSHOT)
+    return compacted
 
 
 def _cover_what_may_go(partition: Partition, now: Now) -> bool:
