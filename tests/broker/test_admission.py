@@ -118,3 +118,14 @@ def test_a_wall_clock_that_steps_changes_nothing():
     rig.clock.step_wall(2 * 10**18)
     rig.admit(1)
     assert rig.disk.asked == asked
+
+
+def test_what_is_refused_because_it_is_large_does_not_turn_the_guard_on_and_off():
+    rig = Rig(MINIMUM + 15 * MIB)
+    turns = []
+    rig.guard.on_turn = lambda free, least: turns.append(rig.guard.is_refusing)
+    for _ in range(5):
+        with pytest.raises(NoSpace):
+            rig.admit(16 * MIB)
+        rig.clock.advance(2 * RECHECK_NS)
+    assert turns == [True]

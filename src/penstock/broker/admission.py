@@ -29,7 +29,7 @@ class DiskGuard:
         self._free_bytes = self._admitted_bytes = 0
         # How many bytes may be admitted before the disk is asked again.
         self._safe_bytes = 0
-        self._recheck_at_ns = 0
+        self._recheck_at_ns = self._refused_bytes = 0
         self.is_refusing = False
         # Called when refusing begins and when it ends, with the bytes that are free and those that have to be.
         self.on_turn: Callable[[int, int], None] | None = None
@@ -50,6 +50,7 @@ class DiskGuard:
             self._recheck(now)
             admitted = size
         if self.is_refusing or self._free_bytes - admitted < self._min_free_bytes:
+            self._refused_bytes = max(self._refused_bytes, size)
             self._turn(is_refusing=True)
             raise NoSpace(reason=NEARLY_FULL)
         self._admitted_bytes = admitted
@@ -64,11 +65,16 @@ class DiskGuard:
         self._free_bytes, self._admitted_bytes = self._disk.free_bytes(), 0
         self._recheck_at_ns = now.monotonic_ns + _RECHECK_NS
         self._safe_bytes = min(self._free_bytes - self._min_free_bytes, _RECHECK_BYTES)
-        reserve = self._min_free_bytes // _HYSTERESIS if self.is_refusing else 0
+        reserve = 0
+        if self.is_refusing:
+            # Also for the largest that was refused: it will come again.
+            reserve = max(self._min_free_bytes // _HYSTERESIS, self._refused_bytes)
         self._turn(is_refusing=self._free_bytes < self._min_free_bytes + reserve)
 
     def _turn(self, *, is_refusing: bool) -> None:
         if is_refusing is not self.is_refusing:
             self.is_refusing = is_refusing
+            if not is_refusing:
+                self._refused_bytes = 0
             if self.on_turn is not None:
                 self.on_turn(self._free_bytes, self._min_free_bytes)

@@ -31,7 +31,7 @@ class FindingsLog:
         # Of a topic: when its log line was last written, and how many messages did not fit since then.
         self._quiet: dict[str, tuple[int, int]] = {}
         # When it was last said of something that it cannot be done.
-        self._hindered: dict[str, int] = {}
+        self._hindered: dict[tuple[str, str], int] = {}
 
     def open_node(
         self,
@@ -78,10 +78,10 @@ class FindingsLog:
         )
 
     def hindered(self, what: str, error: PenstockError) -> None:
-        """Something cannot be done now, and is tried again and again: of each there is one line a minute."""
-        now_ns = self._world.clock.monotonic_ns()
-        if now_ns - self._hindered.get(what, -_HINDERED_NS) >= _HINDERED_NS:
-            self._hindered[what] = now_ns
+        """Something cannot be done now, and is tried again and again: of each reason there is one line a minute."""
+        now_ns, kind = self._world.clock.monotonic_ns(), (what, error.code)
+        if now_ns - self._hindered.get(kind, -_HINDERED_NS) >= _HINDERED_NS:
+            self._hindered[kind] = now_ns
             self._logger.warning("%s: %s", what, error)
 
     def _damaged(self, found: Damage) -> None:
