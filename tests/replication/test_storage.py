@@ -60,6 +60,15 @@ def test_a_log_whose_first_segment_did_not_reach_the_disk_is_empty() -> None:
     assert storage.logs[PATH].end_offset == 0
 
 
+def test_an_index_of_the_history_that_may_know_what_a_crash_took_goes() -> None:
+    disk = made(is_written=True)
+    index = SEGMENT.replace(".log", ".journeys")
+    disk.create(index).close()
+    disk.sync_directory(PATH)
+    assert Storage(disk).open()
+    assert not disk.exists(index)
+
+
 def test_what_was_synced_and_is_gone_is_damage() -> None:
     without_segment, without_identity = made(is_written=True), made(is_written=True)
     without_segment.remove(SEGMENT)

@@ -75,9 +75,11 @@ def remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
         remove_if_there(disk, segment_path(directory, base_offset, suffix))
 
 
-def remove_if_there(disk: Disk, path: str) -> None:
-    if disk.exists(path):
+def remove_if_there(disk: Disk, path: str) -> bool:
+    is_there = disk.exists(path)
+    if is_there:
         disk.remove(path)
+    return is_there
 
 
 def read_file(disk: Disk, path: str) -> bytes:

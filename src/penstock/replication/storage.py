@@ -15,7 +15,14 @@ from ..log import Log, SyncPlan, open_log
 from ..log.checkpoint import NO_META, Checkpoint, EpochStart, MetaMark, read_checkpoint
 from ..log.creation import NewLogs
 from ..log.identity import read_identity
-from ..log.layout import CHECKPOINT, IDENTITY, base_offset_of
+from ..log.layout import (
+    CHECKPOINT,
+    IDENTITY,
+    JOURNEY_INDEX,
+    base_offset_of,
+    remove_if_there,
+    segment_path,
+)
 from ..log.opening import set_aside as set_aside_bytes
 from ..log.reign import FOLLOWING
 from ..log.snapshot import read_snapshot, remove_snapshot, snapshot_offsets
@@ -170,6 +177,10 @@ class Storage:
 
     def _add(self, log: Log) -> None:
         log.meta = self.mark
+        # It may know records that a crash took; once others have come in their places it would be believed.
+        last = log.segments[-1].base_offset
+        if remove_if_there(self.disk, segment_path(log.directory, last, JOURNEY_INDEX)):
+            self.disk.sync_directory(log.directory)
         self.logs[log.directory] = log
 
     def facts(self) -> dict[str, LogFacts]:

@@ -44,7 +44,7 @@ from ...journeys.index import (
     read_index,
 )
 from ...log import Log
-from ...log.layout import JOURNEY_INDEX, read_file, segment_path
+from ...log.layout import JOURNEY_INDEX, read_file, remove_if_there, segment_path
 from ...log.records import RecordFormat
 from ...transactions.commit_records import NamedStagingsEnded
 from ...transactions.records import StagingsEnded
@@ -155,8 +155,7 @@ class History:
         long again it would be believed."""
         path = segment_path(self._log.directory, base_offset, JOURNEY_INDEX)
         with suppress(NoSpace, Damaged, Refused):
-            if self._log.disk.exists(path):
-                self._log.disk.remove(path)
+            if remove_if_there(self._log.disk, path):
                 self._log.disk.sync_directory(self._log.directory)
 
     def _saved(self, base_offset: int, end: int) -> SegmentIndex | None:
