@@ -35,7 +35,7 @@ _ALWAYS: tuple[type[PenstockError], ...] = (BadRequest, Forbidden, TooManyReques
 _UNWRITTEN = READING | {Action.REPORT_PIPELINE, Action.HAND_OVER}
 _WITH_BODY: tuple[type[PenstockError], ...] = (TooLarge, TooSlow, UnsupportedMediaType)
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,245}$"}
-_NUMBER = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
+_NUMBER = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
 _PARAMETER = re.compile(r"{(\w+)}")
 HTML = b"text/html; charset=utf-8"
 
