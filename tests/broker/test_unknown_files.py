@@ -222,7 +222,7 @@ def test_what_is_missing_of_a_known_partition_is_damage_and_not_made_anew(part) 
     before = disk.tree()
     world = World(disk)
     (fault,) = world.node.faults()
-    assert fault.path.startswith("topics/default/orders.1/partition-0/")
+    assert fault.path.startswith("topics/default/orders.1/partition-0")
     assert kinds(world) == [EventKind.PARTITION_FAULTY]
     with pytest.raises(PartitionFaulty, match="orders/0"):
         world.publish(b"x")

@@ -111,7 +111,9 @@ class FileLossTrials:
                     # Not the last one: a killed node may have recorded nowhere else how far it came.
                     before, others = self._entropy.choice([*self._earlier][:-1])
                     older = put_back(tree, before, self._entropy)
-                    self._try(older, usual, now, leftovers | others)
+                    if older is not None:
+                        of_older = {path for path in others if _is_in(path, older.path)}
+                        self._try(older, usual, now, leftovers | of_older)
         self._earlier.append((tree, leftovers))
 
     def _try(self, loss: Loss | None, usual: "Usual", now: Now, leftovers: Set[str]) -> None:
