@@ -278,7 +278,7 @@ def test_stop_ends_a_poll_that_waits(client):
     with client.consumer("still", "readers") as consumer:
         thread = threading.Thread(target=lambda: list(consumer))
         thread.start()
-        until(lambda: consumer._polling)
+        until(lambda: client.group("readers").members)
         consumer.stop()
         thread.join(60)
         assert not thread.is_alive()
