@@ -1,9 +1,11 @@
 """What the binary port does not put up with: strangers, wrong keys, too much at once, clients that are slow or lie."""
 
+import asyncio
 import socket
 import ssl
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import trustme
 from penstock.api.consume import Poll
 from penstock.api.delays import DescribeDelays
 from penstock.api.fetch import Fetch, Read
-from penstock.api.frames import HELLO, Hello, request_frame
+from penstock.api.frames import COMMAND, HELLO, FrameSplitter, Hello, request_frame
 from penstock.api.groups import ListGroups
 from penstock.api.health import SeeFigures, SeeReliability
 from penstock.api.keys import CreateKey, ListKeys, RevokeKey, RotateKey
@@ -29,15 +31,18 @@ from penstock.api.schemas import (
 )
 from penstock.api.start import Start
 from penstock.api.topics import CreateTopic, DescribeTopic, ListTopics
-from penstock.api.wire import encode_hello
+from penstock.api.wire import encode_command, encode_hello
 from penstock.errors import Forbidden, NotFound, TooManyRequests, Unauthenticated
 from penstock.server.audit import verify
+from penstock.server.binary.commands import Commands
+from penstock.server.binary.connection import Connection
 from tests.stalls import despite_stalls
 
-from ..rigs import served
+from ..rigs import in_process, served
 from ..test_reload import write_certificate
 from .hostile import Hostile
 from .raw_client import RawClient, connected
+from .services import service_of
 from .test_port import batch
 
 
@@ -157,6 +162,48 @@ def test_a_client_that_ends_its_own_key_is_answered_before_its_connection_ends(g
     assert again.is_closed()
     with connected(broker.binary_port) as late, pytest.raises(Unauthenticated):
         late.hello(second.text)
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written until the connection is closed."""
+
+    def __init__(self):
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 1)})
+        self.frames, self.is_over = FrameSplitter(1 << 20), False
+        self.answered = []
+
+    def write(self, data):
+        if not self.is_over:
+            self.answered += [int.from_bytes(one[:4], "big") for one in self.frames.feed(data)]
+
+    def is_closing(self):
+        return self.is_over
+
+    def close(self):
+        self.is_over = True
+
+
+async def test_a_client_that_ends_its_own_key_is_answered_for_other_keys_as_well(tmp_path):
+    async with in_process(tmp_path, {("auth", "enabled"): True}) as broker:
+        own, other = broker.key("own", Role.ADMIN), broker.key("other", Role.ADMIN)
+        service, wire = service_of(broker), Wire()
+        connection = Connection(service, Commands(service))
+        connection.connection_made(wire)
+        hello = request_frame(HELLO, 1, encode_hello(Hello("test", own.text)))
+        connection.data_received(b"".join(hello))
+        executor = ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(executor)
+        changes = RevokeKey(other.key.key_id), RotateKey(own.key.key_id, 0)
+        for number, command in enumerate(changes, 2):
+            connection.data_received(
+                b"".join(request_frame(COMMAND, number, encode_command(command)))
+            )
+        # Both are carried out before the loop hears of the first.
+        executor.submit(int).result()
+        async with asyncio.timeout(120):
+            while not wire.is_over:  # noqa: ASYNC110 - told by no event
+                await asyncio.sleep(0.001)
+        assert wire.answered == [1, 2, 3]
 
 
 def test_a_rotated_key_works_for_its_grace_and_not_without(guarded, opened):

@@ -59,6 +59,8 @@ class Connection(asyncio.Protocol):
         self.service, self._commands = service, commands
         self.principal: Principal | None = service.first_principal
         self.credential: Credential | None = None
+        # Changes of keys that are under way here; the connection does not end with its key before they are answered.
+        self._key_changes = 0
         # The address of the client, and the one that it came to.
         self.client = self.local_host = "unknown"
         self.is_tls = self.is_lost = False
@@ -370,12 +372,14 @@ class Connection(asyncio.Protocol):
         self.principal, self.credential = principal, credential
 
     def unwatch_key(self) -> None:
-        """Have the connection outlive its key until `watch_key`."""
+        """Have the connection outlive its key until `watch_key` is called as often."""
+        self._key_changes += 1
         self.service.auth.ends.unwatch(self.credential, self._key_ended)
 
     def watch_key(self) -> None:
-        """Have the connection end with its key, which may be now."""
-        if self.is_lost:
+        """Have the connection end with its key, which may be now, unless another change of keys is under way."""
+        self._key_changes -= 1
+        if self._key_changes or self.is_lost:
             return
         try:
             self.service.auth.ends.watch(self.credential, self._key_ended)
@@ -424,7 +428,7 @@ class Connection(asyncio.Protocol):
         service.budget.end(self)
         if service.kafka is not None:
             service.kafka.forget(self)
-        self.unwatch_key()
+        service.auth.ends.unwatch(self.credential, self._key_ended)
         if self._file_sender is not None:
             self._file_sender.end()
             self._file_sender = None
