@@ -10,6 +10,8 @@ from penstock import Broker
 from penstock.cli import exits, standby
 from penstock.cli.exits import Exit
 from penstock.cli.root import root
+from penstock.runtime import fatal
+from penstock.server.serving import Serving
 
 
 class Done(NamedTuple):
@@ -141,3 +143,17 @@ def test_serve_ends_with_a_code_after_which_no_supervisor_should_try_again(tmp_p
     damaged = run(*words)
     assert damaged.code == Exit.FOUND_PROBLEMS
     assert f"data directory {data}: " in damaged.err
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_serve_that_fails_by_itself_has_not_the_code_of_damage(tmp_path, run, monkeypatch, error):
+    ended = []
+
+    def fail(*_) -> None:
+        raise error
+
+    monkeypatch.setattr(Serving, "run", fail)
+    monkeypatch.setattr(fatal, "exit_process", ended.append)
+    with pytest.raises(type(error)):
+        run("serve", "--data-dir", str(tmp_path / "data"))
+    assert ended == [error]

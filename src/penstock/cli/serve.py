@@ -65,12 +65,20 @@ def serve(file: Path | None, **flags: Any) -> None:
     settings = load_settings(file, flags)
     require_directory(settings.broker.data_dir)
 
+    from ..errors import PenstockError
+    from ..runtime.fatal import exit_process
     from ..server.logs import configure_logging
     from ..server.serving import Serving
 
     logger = configure_logging(settings.log)
     serving = Serving(settings, lambda: load_settings(file, flags), logger)
-    serving.run(say_where)
+    try:
+        serving.run(say_where)
+    except Exception as error:
+        if not isinstance(error, PenstockError | OSError):
+            # Python's own exit code, 1, is that of damage, after which no supervisor starts a broker again.
+            exit_process(error)
+        raise
 
 
 def warn_of_variables() -> None:
