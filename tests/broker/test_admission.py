@@ -1,5 +1,7 @@
 """When new messages are refused for lack of space, and when no longer."""
 
+from contextlib import suppress
+
 import pytest
 
 from penstock.broker.admission import DiskGuard
@@ -129,3 +131,20 @@ def test_what_is_refused_because_it_is_large_does_not_turn_the_guard_on_and_off(
             rig.admit(16 * MIB)
         rig.clock.advance(2 * RECHECK_NS)
     assert turns == [True]
+
+
+def test_refusing_ends_with_room_for_the_largest_that_was_refused():
+    rig = Rig(MINIMUM + 15 * MIB)
+    for size in (16 * MIB, 1):
+        with suppress(NoSpace):
+            rig.admit(size)
+
+    def is_refusing_with(room: int) -> bool:
+        rig.disk.capacity_bytes = MINIMUM + room
+        rig.clock.advance(2 * RECHECK_NS)
+        rig.look()
+        return rig.guard.is_refusing
+
+    assert [is_refusing_with(16 * MIB - 1), is_refusing_with(16 * MIB)] == [True, False]
+    # The next time it is as if that one had not been.
+    assert [is_refusing_with(-1), is_refusing_with(15 * MIB)] == [True, False]

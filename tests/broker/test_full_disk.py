@@ -10,7 +10,8 @@ from penstock.api.keys import CreateKey, RevokeKey, RotateKey
 from penstock.api.principals import Role
 from penstock.api.start import EARLIEST
 from penstock.broker import Node
-from penstock.broker.sweeping import sweep_due
+from penstock.broker.sweeping import Due, Sweep, Sweeps, sweep_due
+from penstock.config import TopicConfig
 from penstock.errors import NoSpace
 from penstock.model import Message
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
@@ -248,3 +249,45 @@ def test_a_sweep_that_has_no_room_is_still_due_and_the_others_are_done() -> None
     sweep_due(world.node, world.now())
     assert kept() == [0, 0, 0, 0]
     assert world.node.sweeps.next_ns > world.now().monotonic_ns
+
+
+def test_what_cannot_be_swept_is_tried_from_once_a_second_to_once_a_minute() -> None:
+    sweeps, configs = Sweeps(usual_times=1), {"orders": TopicConfig()}
+    sweeps.plan("orders", configs["orders"], 0)
+
+    def wait_after(refused: list[Due]) -> float:
+        """How long it waits, in seconds, if that much of what is due has no room."""
+        now_ns = int(sweeps.next_ns)
+        assert sweeps.take_due(configs, now_ns) == [Due("orders", Sweep.RETENTION)]
+        sweeps.put_back(refused, now_ns)
+        return (sweeps.next_ns - now_ns) / 10**9
+
+    full = [Due("orders", Sweep.RETENTION)]
+    assert [wait_after(full) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert [wait_after([]), wait_after(full)] == [300, 1]
+
+
+def test_a_sweep_that_is_refused_again_writes_nothing_to_meta() -> None:
+    world = World()
+    world.topic(1, segment_size_bytes=1024)
+    for _ in range(20):
+        world.publish(bytes(300))
+    world.sync()
+    world.wait(170 * 3600 * 1000)
+    full = f"{world.node.partition(TOPIC, 0).messages.directory}/checkpoint"
+    world.disk.inject(Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=full, times=99))
+
+    def meta() -> dict[str, bytes]:
+        return {
+            path: bytes(data) for path, data in world.disk.tree().files.items() if "meta" in path
+        }
+
+    found = []
+    for _ in range(3):
+        with pytest.raises(NoSpace):
+            world.sweep()
+        found.append(meta())
+    assert found[1] == found[2]
+    world.disk.faults.clear()
+    assert world.sweep()[TOPIC].segments_removed > 0
+    assert meta() != found[2]

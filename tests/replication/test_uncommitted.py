@@ -10,12 +10,14 @@ from penstock.api.publish import Publish
 from penstock.api.topics import CreateTopic
 from penstock.broker.node import Node
 from penstock.broker.partition import Now
+from penstock.broker.partition.removal import retain
 from penstock.model import Message
 from penstock.replication.frames import LEVEL, Hello
 from penstock.replication.leader import Leader
 from penstock.sim import SimDisk
 
 NOW = Now(1_700_000_000_000_000_000, 1)
+HOUR_NS = 3600 * 1_000_000_000
 
 
 class Led:
@@ -85,3 +87,13 @@ def test_a_dead_letter_waits_until_its_intent_is_committed_and_is_done_when_it_i
     led.commit()
     node.pump(NOW)
     assert not outbox.pending
+
+
+def test_what_is_not_committed_stays_and_is_no_want_of_room() -> None:
+    led = Led()
+    led.sync()
+    partition, late = led.node.partition("orders", 0), Now(NOW.wall_ns + 200 * HOUR_NS, 2)
+    led.leader.min_isr = 2
+    assert retain(partition, late).segments_removed == 0
+    led.commit()
+    assert retain(partition, late).segments_removed == 1
