@@ -164,6 +164,16 @@ async def test_a_standby_that_goes_and_comes_back_is_logged_once_each_and_told_t
     assert found == lines * 2
 
 
+async def test_a_standby_that_is_too_slow_is_logged_once_as_well(leading, caplog):
+    standby = await follow(leading)
+    leading.followers[2].stream.leave()
+    for _ in range(2):
+        leading._flush()
+    await gone(*standby)
+    said = f"standby 2 is no longer in sync (too slow: it catches up from files): {ALONE}"
+    assert [one for one in caplog.messages if "no longer in sync" in one] == [said]
+
+
 async def test_a_leader_that_stops_or_leads_no_longer_misses_no_standby(leading, caplog):
     standby = await follow(leading)
     leading.membership.serve_follower = None
