@@ -19,6 +19,7 @@ from penstock.api.frames import COMMAND, HELLO, FrameSplitter, Hello, request_fr
 from penstock.api.groups import ListGroups
 from penstock.api.health import SeeFigures, SeeReliability
 from penstock.api.keys import CreateKey, ListKeys, RevokeKey, RotateKey
+from penstock.api.members import JoinGroup
 from penstock.api.principals import Role
 from penstock.api.publish import Acks, PublishBatch, PublishValues
 from penstock.api.schemas import (
@@ -95,11 +96,18 @@ def test_a_role_and_prefixes_hold_as_over_http(guarded, opened):
     broker, admin = guarded
     made = admin.call(CreateKey("mine", Role.ADMIN, ("mine-",)))
     reader = admin.call(CreateKey("reader", Role.READONLY))
+    admin.call(JoinGroup("theirs", "m", ("other",)))
     mine = opened(made.text)
     assert mine.call(ListTopics()) == ["mine-a"]
+    assert "theirs" in admin.call(SeeReliability())
     assert mine.call(ListGroups()) == mine.call(SeeReliability()) == {}
-    topics = {one.labels["topic"] for one in mine.call(SeeFigures(10)) if "topic" in one.labels}
-    assert topics == {"mine-a"}
+    labels = [one.labels for one in mine.call(SeeFigures(10))]
+    assert {one["topic"] for one in labels if "topic" in one} == {"mine-a"}
+    # How many members a group has is told without a topic.
+    assert any(
+        "group" in one.labels and "topic" not in one.labels for one in admin.call(SeeFigures(10))
+    )
+    assert not any("group" in one for one in labels)
     assert set(mine.call(DescribeDelays())) == {"mine-a"}
     assert [one.name for one in mine.call(ListKeys())] == ["mine"]
     schema = mine.call(RegisterSchema("mine-a-value", NewSchema("AVRO", '"int"'))).schema
