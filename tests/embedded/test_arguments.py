@@ -151,6 +151,16 @@ def test_a_topic_is_named_by_text(topic):
             lambda: broker.release(topic, "g", "m"),
             lambda: broker.commit(topic, 0, "g", 1),
             lambda: broker.forget_group(topic, "g"),
+            lambda: broker.describe(topic),
+            lambda: broker.settings(topic),
+            lambda: broker.dead_letters(topic),
+            lambda: broker.redrive(topic),
+            lambda: broker.discard(topic),
+            lambda: broker.delayed(topic),
+            lambda: broker.delayed_get(topic, delay_key="k"),
+            lambda: broker.cancel_delayed(topic, delay_key="k"),
+            lambda: broker.reschedule(topic, delay_key="k", delay="1h"),
+            lambda: broker.delay_stats(topic),
         ):
             with pytest.raises(Refused, match="a topic's name"):
                 call()

@@ -168,11 +168,11 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
 
     def describe(self, topic: str) -> list[PartitionFacts]:
         """Every partition of a topic: first and next offset, messages, bytes."""
-        return list(self.driver.execute(DescribeTopic(topic)).partitions)
+        return list(self.driver.execute(DescribeTopic(_topic(topic))).partitions)
 
     def settings(self, topic: str) -> dict[str, Any]:
         """The settings of a topic, defaults included."""
-        return self.driver.execute(DescribeTopic(topic)).settings
+        return self.driver.execute(DescribeTopic(_topic(topic))).settings
 
     def publish(
         self,
@@ -408,9 +408,11 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
         self, topic: str, *, selection: Letters = ALL_LETTERS, limit: int = 100
     ) -> list[DeadLetter]:
         """Messages of a topic that were given up, as they were, each with its provenance; oldest first."""
-        chosen, count = selection_of(selection), whole_count("limit", limit)
+        command = BrowseDeadLetters(
+            _topic(topic), selection_of(selection), whole_count("limit", limit)
+        )
         self.driver.settle()
-        return self.driver.execute(BrowseDeadLetters(topic, chosen, count)).letters
+        return self.driver.execute(command).letters
 
     def redrive(
         self,
@@ -431,10 +433,9 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
         chosen, changes = selection_of(selection), edit_of(edit, headers)
         most = REDRIVE_LIMIT if limit is None else whole_number("limit", limit)
         is_dry = flag("dry_run", dry_run)
+        command = RedriveDeadLetters(_topic(topic), chosen, where, changes, most, is_dry_run=is_dry)
         self.driver.settle()
-        reply = self.driver.execute(
-            RedriveDeadLetters(topic, chosen, where, changes, most, is_dry_run=is_dry)
-        )
+        reply = self.driver.execute(command)
         self.driver.settle()
         return redriven_of(reply.matched, [reply], is_dry_run=is_dry)
 
@@ -451,8 +452,9 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
         """
         chosen, is_dry = selection_of(selection), flag("dry_run", dry_run)
         most = REDRIVE_LIMIT if limit is None else whole_number("limit", limit, 1)
+        command = DiscardDeadLetters(_topic(topic), chosen, most, is_dry)
         self.driver.settle()
-        reply = self.driver.execute(DiscardDeadLetters(topic, chosen, most, is_dry))
+        reply = self.driver.execute(command)
         return Discarded(reply.matched, reply.discarded, is_dry)
 
     def retain(self, topic: str | None = None) -> dict[str, Swept]:
@@ -460,7 +462,7 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
 
         The broker does so by itself, every `retention_check_ms` and `compaction_check_ms` of a topic.
         """
-        name = None if topic is None else text("a topic's name", topic)
+        name = None if topic is None else _topic(topic)
         return self.driver.execute(SweepTopics(name))
 
     def sync(self) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypedDict
 
 from msgspec import UnsetType
 
-from ..api.arguments import whole_count, whole_number
+from ..api.arguments import text, whole_count, whole_number
 from ..api.delays import (
     FIRST_PLACE,
     CancelDelayed,
@@ -81,7 +81,7 @@ class BrokerDelays:
         count, place = whole_count("limit", limit), FIRST_PLACE
         if after is not None:
             place = DelayPlace(datetime_ns(after, "after"), _IDENTITY_MAX, 0)
-        return self.driver.execute(ListDelayed(topic, count, place)).messages
+        return self.driver.execute(ListDelayed(_topic(topic), count, place)).messages
 
     def delayed_get(
         self,
@@ -92,7 +92,7 @@ class BrokerDelays:
         delay_key: DelayKey | None = None,
     ) -> DelayedMessage:
         """One delayed message and its state, also after it has come, for as long as it is remembered."""
-        return self.driver.execute(GetDelayed(topic, _which(partition, offset, delay_key)))
+        return self.driver.execute(GetDelayed(_topic(topic), _which(partition, offset, delay_key)))
 
     def cancel_delayed(
         self,
@@ -104,7 +104,7 @@ class BrokerDelays:
     ) -> None:
         """Never deliver it. NotPending: it has come, or was cancelled before."""
         which = _which(partition, offset, delay_key)
-        self.driver.execute(CancelDelayed(topic, which, wants_message=False))
+        self.driver.execute(CancelDelayed(_topic(topic), which, wants_message=False))
 
     def reschedule(
         self,
@@ -119,11 +119,16 @@ class BrokerDelays:
         """Deliver it after another delay, counted from now, or at another time. NotPending: too late."""
         which = _which(partition, offset, delay_key)
         due_ns = _due_ns(delay, deliver_at, self.driver.now().wall_ns)
-        return self.driver.execute(RescheduleDelayed(topic, which, due_ns))
+        return self.driver.execute(RescheduleDelayed(_topic(topic), which, due_ns))
 
     def delay_stats(self, topic: str) -> list[DelayStats]:
         """Delayed messages of each partition: pending, and what became of the others."""
-        return self.driver.execute(DescribeDelays(topic))[topic]
+        name = _topic(topic)
+        return self.driver.execute(DescribeDelays(name))[name]
+
+
+def _topic(given: str) -> str:
+    return text("a topic's name", given)
 
 
 def _which(partition: int | None, offset: int | None, key: DelayKey | None) -> DelayedId | bytes:
