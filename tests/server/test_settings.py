@@ -121,11 +121,29 @@ def test_other_addresses_need_keys(host):
         ("http: {allowed_origins: ['https://a.example/']}", "http.allowed_origins must be SCHEME"),
         ("broker: {host: 999.1.1.1}", "broker.host must be an address"),
         ("broker: {host: 'a b'}", "broker.host must be an address"),
+        (
+            "cluster: {listen: '127.0.0.1:8080', peers: ['127.0.0.1:9999']}",
+            "cluster.listen must be another port than broker.port",
+        ),
+        (
+            "{broker: {host: '::'}, auth: {enabled: true}, cluster: {listen: '127.0.0.1:9092', peers: ['[::1]:1']}}",
+            "cluster.listen must be another port than broker.binary_port",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_problem(text, said):
     (problem,) = problems_of(text)
     assert said in problem
+
+
+@pytest.mark.parametrize("name", ["listen", "peers", "follow"])
+def test_a_port_of_a_peer_is_one_that_there_is(name):
+    addresses = {"listen": "127.0.0.1:9093", "peers": "127.0.0.1:9094", name: "127.0.0.1:65536"}
+    given = {f"PENSTOCK_CLUSTER__{one.upper()}": found for one, found in addresses.items()}
+    assert (
+        f"cluster.{name} must be HOST:PORT, the port in 0..65535"
+        in problems_of("", environment=given)[0]
+    )
 
 
 def test_a_number_that_is_not_finite_is_refused_in_a_variable_and_from_a_kafka_client():
@@ -139,6 +157,8 @@ def test_what_looks_wrong_and_is_not_is_taken():
     read_settings("broker: {port: 0, binary_port: 0, host: localhost}\nlog:\nstorage: {}")
     origins = "['https://a.example:8443', 'http://[::1]:80', 'chrome-extension://abc']"
     read_settings(f"http: {{allowed_origins: {origins}}}")
+    read_settings("broker: {port: 0}\ncluster: {listen: '127.0.0.1:0', peers: ['127.0.0.1:9999']}")
+    read_settings("cluster: {listen: '127.0.0.2:8080', peers: ['127.0.0.1:9999']}")
     read_settings("broker: {host: 'fe80::1%eth0'}\nauth: {enabled: true}")
 
 

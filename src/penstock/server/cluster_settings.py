@@ -10,6 +10,7 @@ COPIES_WITH_STANDBY = 2
 STANDBYS_MAX = 2
 # Epochs have room for so many numbers of nodes.
 NODE_MAX = 255
+PORT_MAX = 65_535
 _NAME_CHARACTERS_MAX = 40
 
 
@@ -91,8 +92,9 @@ class ClusterSection:
             ("follow", self.follow),
             *(("peers", one) for one in self.peers),
         ):
-            is_port = found.rpartition(":")[2].isdecimal() and bool(found.rpartition(":")[0])
-            require(name, found, not found or is_port, "HOST:PORT")
+            host, _, port = found.rpartition(":")
+            is_address = bool(host) and port.isdecimal() and int(port) <= PORT_MAX
+            require(name, found, not found or is_address, f"HOST:PORT, the port in 0..{PORT_MAX}")
         others = self.addresses
         expected = f"{STANDBYS_MAX} other nodes at most, follow among them"
         require("peers", ", ".join(others), len(others) <= STANDBYS_MAX, expected)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..config import OFF, NodeConfig
 from ..errors import InvalidConfig
-from .cluster_settings import NODE_MAX, ClusterSection
+from .cluster_settings import NODE_MAX, PORT_MAX, ClusterSection, split_address
 from .otlp_settings import OtlpSection
 from .port_settings import AuthSection, BinarySection, HttpSection, LogSection, TlsSection
 from .setting_keys import key, require
@@ -25,6 +25,7 @@ from .topic_settings import (
     TopicSection,
 )
 
+_EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened on
 _NAME = re.compile(r"([\w-]+\.)*(?!\d+\.?$)[\w-]+\.?")
 
 
@@ -54,9 +55,10 @@ class BrokerSection:
     data_dir: str = key("./data", "Directory of all data. One process owns it at a time.")
 
     def __post_init__(self) -> None:
-        require("port", self.port, 0 <= self.port <= 65_535, "in 0..65535")
+        require("port", self.port, 0 <= self.port <= PORT_MAX, f"in 0..{PORT_MAX}")
         binary = self.binary_port
-        require("binary_port", binary, OFF <= binary <= 65_535, "in 0..65535, or -1 for off")
+        expected = f"in 0..{PORT_MAX}, or -1 for off"
+        require("binary_port", binary, OFF <= binary <= PORT_MAX, expected)
         is_other = binary != self.port or binary == 0
         require("binary_port", binary, is_other, "another port than broker.port")
         require("node_id", self.node_id, 0 <= self.node_id < 1 << 31, "in 0..2147483647")
@@ -104,6 +106,8 @@ def conflicts(
             ("broker.node_id", "cluster.listen"),
             InvalidConfig("broker.node_id", broker.node_id, expected),
         )
+    if cluster.is_on:
+        yield from _shared_ports(broker, cluster)
     largest = limits.value_bytes_max
     for name, found in (
         ("http.body_bytes_max", http.body_bytes_max),
@@ -112,6 +116,22 @@ def conflicts(
         if found < largest:
             expected = f"at least limits.value_bytes_max ({largest})"
             yield (name, "limits.value_bytes_max"), InvalidConfig(name, found, expected)
+
+
+def _shared_ports(
+    broker: BrokerSection, cluster: ClusterSection
+) -> Iterable[tuple[tuple[str, ...], InvalidConfig]]:
+    """One port for clients and for the peer. On different addresses of the machine that is possible."""
+    host, port = split_address(cluster.listen)
+    if port == 0 or (host != broker.host and not {host, broker.host} & _EVERY_ADDRESS):
+        return
+    for name, found in (("broker.port", broker.port), ("broker.binary_port", broker.binary_port)):
+        if found == port:
+            expected = f"another port than {name}"
+            yield (
+                ("cluster.listen", name, "broker.host"),
+                InvalidConfig("cluster.listen", cluster.listen, expected),
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
