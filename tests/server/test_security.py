@@ -260,13 +260,21 @@ async def test_after_a_minute_wrong_keys_are_counted_anew(tmp_path, monkeypatch)
         ({"origin": "http://evil.example"}, 403),
         ({"origin": "null"}, 403),
         ({"origin": "https://console.example"}, 200),
+        # Browsers leave the usual port out.
+        ({"origin": "https://shop.example"}, 200),
+        ({"origin": "http://shop.example"}, 403),
+        ({"origin": "http://[::1]"}, 200),
         ({"host": "broker.example:80"}, 200),
     ],
 )
 async def test_pages_and_names_that_are_not_ours_are_refused(tmp_path, headers, status):
     known = {
         ("http", "allowed_hosts"): ["broker.example"],
-        ("http", "allowed_origins"): ["https://console.example"],
+        ("http", "allowed_origins"): [
+            "https://console.example",
+            "https://Shop.example:443",
+            "http://[::1]:80",
+        ],
     }
     async with in_process(tmp_path, known) as broker:
         reply = await broker.call("GET", "/topics", headers=headers)

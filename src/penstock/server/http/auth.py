@@ -31,6 +31,7 @@ _HOST_BYTES_MAX = 300
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]*))(?::[0-9]{0,5})?")
 # What browsers say of a request that no other page made: typed, or from our own pages. Other clients say nothing.
 _OWN_SITES = frozenset({None, b"none", b"same-origin"})
+_USUAL_PORTS = (("http://", ":80"), ("https://", ":443"))
 
 
 class Auth:
@@ -57,7 +58,7 @@ class Auth:
         self._hosts = _LOOPBACK | {one.lower() for one in settings.http.allowed_hosts}
         # With keys a foreign name does no harm: a page that we do not know has none to show.
         self._is_any_host = self.is_on and not settings.http.allowed_hosts
-        self._origins = frozenset(one.lower() for one in settings.http.allowed_origins)
+        self._origins = frozenset(map(_as_sent, settings.http.allowed_origins))
 
     def check_host(self, request: Request) -> None:
         """ForbiddenOrigin for a name that is not ours, and for a page of another site. BadRequest for no name."""
@@ -176,6 +177,15 @@ class _Host(NamedTuple):
 
     text: str
     name: str
+
+
+def _as_sent(origin: str) -> str:
+    """An origin of the settings as browsers send it: in lower case, without the usual port of its scheme."""
+    found = origin.lower()
+    for scheme, port in _USUAL_PORTS:
+        if found.startswith(scheme):
+            found = found.removesuffix(port)
+    return found
 
 
 def _host_of(written: bytes) -> _Host:
