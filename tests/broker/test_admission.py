@@ -133,6 +133,16 @@ def test_what_is_refused_because_it_is_large_does_not_turn_the_guard_on_and_off(
     assert turns == [True]
 
 
+def test_what_is_refused_because_it_is_large_does_not_keep_small_messages_out():
+    rig = Rig(MINIMUM + 15 * MIB)
+    for _ in range(3):
+        with pytest.raises(NoSpace):
+            rig.admit(16 * MIB)
+        rig.admit(MIB)
+        assert not rig.look()
+        rig.clock.advance(2 * RECHECK_NS)
+
+
 def test_refusing_ends_with_room_for_the_largest_that_was_refused():
     rig = Rig(MINIMUM + 15 * MIB)
     for size in (16 * MIB, 1):

@@ -30,6 +30,8 @@ class DiskGuard:
         # How many bytes may be admitted before the disk is asked again.
         self._safe_bytes = 0
         self._recheck_at_ns = self._refused_bytes = 0
+        # Refuses everything; `is_refusing` may also be for what is large, while smaller messages have room.
+        self._is_below = False
         self.is_refusing = False
         # Called when refusing begins and when it ends, with the bytes that are free and those that have to be.
         self.on_turn: Callable[[int, int], None] | None = None
@@ -49,27 +51,29 @@ class DiskGuard:
         if is_close or now.monotonic_ns >= self._recheck_at_ns:
             self._recheck(now)
             admitted = size
-        if self.is_refusing or self._free_bytes - admitted < self._min_free_bytes:
+        if self._is_below or self._free_bytes - admitted < self._min_free_bytes:
+            room = self._free_bytes - admitted + size - self._min_free_bytes
+            self._is_below = self._is_below or room < self._min_free_bytes // _HYSTERESIS
             self._refused_bytes = max(self._refused_bytes, size)
             self._turn(is_refusing=True)
             raise NoSpace(reason=NEARLY_FULL)
         self._admitted_bytes = admitted
 
     def look(self, now: Now) -> bool:
-        """Whether it would refuse now. Another program may have filled the disk since the last message came."""
+        """Whether it would refuse anything now. Another program may have filled the disk since the last message."""
         if self._min_free_bytes and now.monotonic_ns >= self._recheck_at_ns:
             self._recheck(now)
-        return self.is_refusing
+        return self._is_below
 
     def _recheck(self, now: Now) -> None:
         self._free_bytes, self._admitted_bytes = self._disk.free_bytes(), 0
         self._recheck_at_ns = now.monotonic_ns + _RECHECK_NS
         self._safe_bytes = min(self._free_bytes - self._min_free_bytes, _RECHECK_BYTES)
-        reserve = 0
-        if self.is_refusing:
-            # Also for the largest that was refused: it will come again.
-            reserve = max(self._min_free_bytes // _HYSTERESIS, self._refused_bytes)
-        self._turn(is_refusing=self._free_bytes < self._min_free_bytes + reserve)
+        reserve = self._min_free_bytes // _HYSTERESIS if self._is_below else 0
+        room = self._free_bytes - self._min_free_bytes
+        self._is_below = room < reserve
+        # It is told until there is room for the largest that was refused as well: it will come again.
+        self._turn(is_refusing=room < max(reserve, self._refused_bytes))
 
     def _turn(self, *, is_refusing: bool) -> None:
         if is_refusing is not self.is_refusing:
