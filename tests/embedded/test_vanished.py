@@ -54,6 +54,18 @@ def test_a_partition_that_was_moved_away_is_missed_as_well(broker, tmp_path):
         assert again.describe("t")[0].messages >= 1
 
 
+def test_a_partition_that_cannot_be_listed_does_not_keep_the_others_from_a_start(broker, tmp_path):
+    broker.close()
+    place = tmp_path / "topics" / "default" / "t.1" / "partition-1"
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(place)
+    with penstock.Broker(tmp_path, logger=QUIET) as again:
+        with pytest.raises(PartitionFaulty):
+            again.publish("t", b"y", partition=1)
+        assert again.publish("t", b"y", partition=0, acks="all").offset == 1
+    assert place.is_symlink()
+
+
 def test_a_sweep_and_a_stop_go_on_with_the_others(broker, tmp_path):
     shutil.rmtree(tmp_path / "topics" / "default" / "t.1" / "partition-0")
     broker.retain()

@@ -31,10 +31,7 @@ from ..log.reign import ALONE, Reign, go_on
 from ..model import Epoch, LogEnd, Offset, check_name
 from ..ports import Disk, Entropy, Zones
 from ..schedules.timing import UtcOnly
-from .directories import (
-    ids_present,
-    paths_in_topics,
-)
+from .directories import ids_present, is_missing, paths_in_topics
 from .leftovers import tidy
 from .meta import (
     FORMAT,
@@ -212,8 +209,9 @@ class Catalogue:
                 self.disk, directory, identity, self._setting(facts), now=now, ends=ends
             )
         except (Damaged, Refused) as error:
-            is_there = self.disk.list(directory)
-            cause = error if is_there else DamagedFile(directory, "the partition is missing")
+            cause = error
+            if is_missing(self.disk, directory):
+                cause = DamagedFile(directory, "the partition is missing")
             fault = fault_of(facts.name, number, directory, cause)
             self.recovery.append(
                 RecoveryEvent(

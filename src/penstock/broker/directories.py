@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from ..errors import FileMissing, NoSpace, Refused
+from ..errors import Damaged, FileMissing, NoSpace, Refused
 from ..log.layout import base_offset_of
 from ..log.snapshot import SUFFIX as SNAPSHOT
 from ..ports import Disk
@@ -103,6 +103,14 @@ def is_untouched(disk: Disk, directory: str) -> bool:
             if base != 0 or disk.size(f"{path}/{name}") > 0:
                 return False
     return True
+
+
+def is_missing(disk: Disk, directory: str) -> bool:
+    """Whether there is nothing of a directory. One that cannot be listed is there."""
+    try:
+        return not disk.list(directory)
+    except (Damaged, Refused):
+        return False
 
 
 def set_aside(disk: Disk, path: str) -> str:
