@@ -20,8 +20,8 @@ class LastAdministrator(Refused):
 
     def __init__(self, key_id: str) -> None:
         super().__init__(
-            f"{key_id} is the last key of an administrator, and without it no client can change keys: make another "
-            "first, or force it; then only `penstock keys create --role admin --data-dir DIR` makes one, while no "
-            "broker runs there",
+            f"{key_id} is the last key of an administrator: make another first, or force it; then "
+            "`penstock keys create --role admin --data-dir DIR` makes one, while no broker runs there, or the next "
+            "start if no key is left",
             key_id=key_id,
         )
