@@ -1,6 +1,7 @@
 """`penstock queue`, on queues in a directory of the test's own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,35 @@ def test_lines_of_the_standard_input_are_messages(path):
     words = [sys.executable, "-m", "penstock", "queue", "put", path, "-"]
     done = subprocess.run(words, input=b"a\nb\n", capture_output=True, check=True)
     assert done.stdout == b"put 2, ids 1 to 2\n"
+
+
+@pytest.mark.parametrize(
+    ("is_full", "code"), [(False, Exit.OUTPUT_CLOSED), (True, Exit.UNAVAILABLE)]
+)
+def test_get_that_cannot_print_takes_nothing(path, is_full, code):
+    with penstock.open(path) as queue:
+        queue.put_many([b"one", b"two", b"three"])
+    words = [sys.executable, "-m", "penstock", "queue", "get", path, "--count", "2"]
+    if is_full:
+        output = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reading, output = os.pipe()
+        os.close(reading)
+    try:
+        done = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(output)
+    assert done.returncode == code
+    with penstock.open(path) as queue:
+        assert [message.value for message in queue] == [b"one", b"two", b"three"]
+
+
+def test_get_takes_more_than_one_poll_brings(path, call):
+    with penstock.open(path, max_in_flight=7) as queue:
+        queue.put_many([b"%d" % number for number in range(1200)])
+    lines = call("get", path, "--count", "1100")[1].splitlines()
+    assert [line.split("\t")[1] for line in lines] == [str(number) for number in range(1100)]
+    assert json.loads(call("stats", path, "--json")[1])["waiting"] == 100
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ One process owns a queue: while another one has it open, every command says so.
 """
 
 COUNT = click.IntRange(min=1)
+GET_MESSAGES = 500  # Leased at a time; a member of a group may have 1000.
+GET_LEASE = "12h"  # The longest there is: a pager may read the pipe whenever its user has time.
 DIRECTORY = click.argument(
     "directory", type=click.Path(file_okay=False, path_type=Path), metavar="DIR"
 )
@@ -108,12 +110,17 @@ def put(
 @click.pass_context
 def get(ctx: click.Context, directory: Path, *, count: int, timeout: str, output: Output) -> None:
     """Take messages out and print them. Nothing there: exit code 1."""
-    with opened(directory) as found:
-        messages = found.get_many(count, timeout)
-        for message in messages:
-            show(message, output=output)
-        sys.stdout.flush()  # Before they are gone: a closed pipe must not cost a message.
-    if not messages:
+    left = count
+    # Not acked by the queue itself: that finishes messages also when the block ends because they cannot be printed.
+    with opened(directory, auto_ack=False) as found:
+        while left and (messages := found.get_many(min(left, GET_MESSAGES), timeout)):
+            found.extend(messages, GET_LEASE)
+            for message in messages:
+                show(message, output=output)
+            sys.stdout.flush()  # Before they are acked: a closed pipe or a full disk must not cost a message.
+            found.ack(messages)
+            left, timeout = left - len(messages), "0s"
+    if left == count:
         ctx.exit(Exit.FOUND_PROBLEMS)
 
 
@@ -173,7 +180,7 @@ def requeue(
         ctx.exit(Exit.FOUND_PROBLEMS)
 
 
-def opened(directory: Path, *, is_made: bool = False) -> "Queue":
+def opened(directory: Path, *, is_made: bool = False, auto_ack: bool = True) -> "Queue":
     from ..embedded.open_queue import open_queue
     from ..errors import FileMissing
 
@@ -184,7 +191,7 @@ def opened(directory: Path, *, is_made: bool = False) -> "Queue":
     is_brokers = not is_empty and not queues
     if is_brokers or (is_empty and not is_made):
         raise FileMissing(f"a queue in {directory}")
-    return open_queue(directory)
+    return open_queue(directory, auto_ack=auto_ack)
 
 
 def contents(values: tuple[str, ...]) -> Iterator[bytes]:
