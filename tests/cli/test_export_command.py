@@ -2,9 +2,11 @@
 
 import json
 import shutil
+import time
 
 import pytest
 
+from penstock.cli import export
 from penstock.cli.exits import Exit
 from penstock.client import Client
 from penstock.client.http_page import client_call, http_path
@@ -65,6 +67,37 @@ def test_a_topic_moves_to_another_broker(call, client, other, tmp_path):
         assert "of moved into moved: stopped, " in noted
         refused = call(*words, "--topic", "moved", "--server", other, "--dry-run")
         assert refused.code == Exit.OK  # It is this import, and it is done.
+
+
+def test_message_that_becomes_due_meanwhile_is_exported_once(call, client, tmp_path):
+    client.create_topic("due", partitions=1)
+    client.publish_many("due", [b"%d" % number for number in range(200)])
+    client.publish("due", b"late", delay="1s")
+    folder = tmp_path / "due.export"
+    # Slow enough that the message comes while the others are written.
+    made = json.loads(call("export", "due", "--to", str(folder), "--rate", "80", "--json").out)
+    assert (made["offsets"], made["delayed"]) == (200, 1)
+    assert client.topic("due").total_messages == 201
+    assert b"bGF0ZQ==" in (folder / "delayed.jsonl").read_bytes()
+
+
+def test_message_that_comes_between_two_looks_is_in_its_partition(client, monkeypatch):
+    client.create_topic("between", partitions=1)
+    client.publish("between", b"late", delay="200ms")
+    client.publish("between", b"later", delay="1h")
+
+    list_pending = export.pending
+
+    def wait_for_late(*_):
+        listed = [*list_pending(*_)]
+        while not client.topic("between").total_messages:
+            time.sleep(0.01)
+        return iter(listed)
+
+    monkeypatch.setattr(export, "pending", wait_for_late)
+    found, waiting = export.survey(client, "between")
+    assert [one.end for one in found.partitions] == [1]
+    assert [one.value for one in waiting] == [b"later"]
 
 
 def test_offsets_of_groups_are_counted_without_what_is_gone(call, client, other, tmp_path):

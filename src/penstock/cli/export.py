@@ -18,7 +18,7 @@ from .replay import patient
 if TYPE_CHECKING:
     from ..api.delays import DelayedMessage
     from ..client import Client
-    from .exported import Exported, ExportReader, PartitionFile
+    from .exported import DelayedLine, Exported, ExportReader, PartitionFile
     from .transfer import Range, Run, Transfer
 
 _PAGE = 1000
@@ -83,7 +83,7 @@ def export(
         found = survey(client, topic)
         stored_bytes = client.topic(topic).total_size_bytes
     if is_dry_run:
-        output.record({**summary(found), "bytes": stored_bytes, "dry_run": True})
+        output.record({**summary(found.exported), "bytes": stored_bytes, "dry_run": True})
         return
     try:
         with patient(broker) as client:
@@ -97,25 +97,45 @@ def export(
     )
 
 
-def survey(client: "Client", topic: str) -> "Exported":
-    """Returns what an export of the topic has, before its messages are read. NotFound."""
-    from .exported import VERSION, Exported, PartitionFile
+class Survey(NamedTuple):
+    """What an export has, before its messages are read."""
+
+    exported: "Exported"
+    waiting: "list[DelayedLine]"
+
+
+def survey(client: "Client", topic: str) -> Survey:
+    """Returns what an export of the topic has. NotFound.
+
+    Each message is on one side: one that comes while this looks is in its partition, and no more among those that wait.
+    """
+    from .exported import VERSION, DelayedLine, Exported, PartitionFile
 
     described = client.topic(topic)
-    partitions = []
-    for number in range(described.partitions):
+    begins = {number: described.ends(number).latest for number in range(described.partitions)}
+    # Before the ends below. A message that came after them, and before it was listed, would be on neither side.
+    waiting = [
+        DelayedLine.of(one.partition, one.id, one.due_ns, one.delay_key, one.message)
+        for one in pending(client, topic)
+        if one.message is not None
+    ]
+    partitions, came = [], set[tuple[int, int]]()
+    for number, begin in begins.items():
         first = client.fetch(topic, number, limit=1, max_bytes=1)
         partitions.append(PartitionFile(number, first.earliest, first.latest, first.seed))
+        came.update((number, one) for one in delay_ids(client, topic, number, begin, first.latest))
+    waiting = [one for one in waiting if (one.partition, one.id) not in came]
     offsets = {one.group: client.offsets(one.group).get(topic) for one in client.groups()}
-    return Exported(
+    exported = Exported(
         version=VERSION,
         id=uuid.uuid4().hex,
         topic=topic,
         config=described.config,
         partitions=partitions,
         groups={group: found for group, found in offsets.items() if found},
-        delayed=sum(1 for _ in pending(client, topic)),
+        delayed=len(waiting),
     )
+    return Survey(exported, waiting)
 
 
 def pending(client: "Client", topic: str) -> "Iterator[DelayedMessage]":
@@ -131,15 +151,29 @@ def pending(client: "Client", topic: str) -> "Iterator[DelayedMessage]":
         after = page.cursor
 
 
+def delay_ids(client: "Client", topic: str, partition: int, at: int, end: int) -> Iterator[int]:
+    """Returns the ids of the messages of a range that were delayed."""
+    from ..api.fetch import Read
+    from ..api.start import Start
+
+    while at < end:
+        read = client.execute(Read(topic, partition, Start.at_offset(at)))
+        yield from (one for offset, one in read.delay_ids.items() if offset < end)
+        if read.next_offset <= at:
+            return
+        at = read.next_offset
+
+
 def write_export(
-    client: "Client", found: "Exported", folder: Path, rate: int | None, output: Output
+    client: "Client", surveyed: Survey, folder: Path, rate: int | None, output: Output
 ) -> "Exported":
     """Writes the files beside the directory, which gets its name in the end."""
     import msgspec
 
-    from .exported import DELAYED_FILE, TOPIC_FILE, DelayedLine, write_synced
+    from .exported import DELAYED_FILE, TOPIC_FILE, write_synced
     from .transfer import Run, Selection, Transfer
 
+    found, waiting = surveyed
     job = Transfer(
         kind="export",
         name=f"export.{found.topic}",
@@ -158,14 +192,9 @@ def write_export(
     try:
         with Bar(job.name, total, is_wanted=output.is_table) as bar:
             files = [write_partition(client, unseen, run, bar, one) for one in found.partitions]
-        lines = [
-            DelayedLine.of(one.partition, one.id, one.due_ns, one.delay_key, one.message)
-            for one in pending(client, found.topic)
-            if one.message is not None
-        ]
-        text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        text = b"".join(msgspec.json.encode(line) + b"\n" for line in waiting)
         write_synced(unseen / DELAYED_FILE, text)
-        made = msgspec.structs.replace(found, partitions=files, delayed=len(lines))
+        made = msgspec.structs.replace(found, partitions=files)
         write_synced(unseen / TOPIC_FILE, msgspec.json.format(msgspec.json.encode(made)))
         unseen.rename(folder)
     except BaseException as error:
