@@ -5,6 +5,7 @@ import shutil
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.cli import export
 from penstock.cli.exits import Exit
@@ -95,9 +96,27 @@ def test_message_that_comes_between_two_looks_is_in_its_partition(client, monkey
         return iter(listed)
 
     monkeypatch.setattr(export, "pending", wait_for_late)
-    found, waiting = export.survey(client, "between")
-    assert [one.end for one in found.partitions] == [1]
-    assert [one.value for one in waiting] == [b"later"]
+    found = export.survey(client, "between")
+    assert [one.end for one in found.exported.partitions] == [1]
+    assert [one.value for one in found.waiting] == [b"later"]
+
+
+def test_what_an_export_leaves_out_is_told(call, client, monkeypatch, tmp_path):
+    client.create_topic("planned", partitions=1)
+    client.create_schedule("planned", "nightly", b"report", cron="0 3 * * *")
+    client.publish("planned", b"lost", delay="1h")
+    list_pending = export.pending
+
+    def without_contents(*_):
+        return (replace(one, message=None) for one in list_pending(*_))
+
+    monkeypatch.setattr(export, "pending", without_contents)
+    made = call("export", "planned", "--to", str(tmp_path / "planned.export"), "--json")
+    assert (made.code, json.loads(made.out)["delayed"]) == (Exit.OK, 0)
+    assert made.err.splitlines() == [
+        "left out of the export of planned: schedule nightly",
+        "left out of the export of planned: delayed messages that cannot be read: 1",
+    ]
 
 
 def test_offsets_of_groups_are_counted_without_what_is_gone(call, client, other, tmp_path):

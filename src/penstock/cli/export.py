@@ -31,7 +31,8 @@ Examples:
   penstock import orders.export --context live             into another broker
 
 \b
-The directory gets its name when everything is in it. Keys, leases and receipts are not exported.
+The directory gets its name when everything is in it. Schedules, dead letters, schemas, keys, leases and receipts are
+not exported.
 """
 IMPORT_EPILOG = """\b
 Examples:
@@ -82,6 +83,8 @@ def export(
     with connected(broker) as client:
         found = survey(client, topic)
         stored_bytes = client.topic(topic).total_size_bytes
+    for what in found.left_out:
+        click.echo(f"left out of the export of {topic}: {what}", err=True)
     if is_dry_run:
         output.record({**summary(found.exported), "bytes": stored_bytes, "dry_run": True})
         return
@@ -102,6 +105,7 @@ class Survey(NamedTuple):
 
     exported: "Exported"
     waiting: "list[DelayedLine]"
+    left_out: list[str]
 
 
 def survey(client: "Client", topic: str) -> Survey:
@@ -114,11 +118,15 @@ def survey(client: "Client", topic: str) -> Survey:
     described = client.topic(topic)
     begins = {number: described.ends(number).latest for number in range(described.partitions)}
     # Before the ends below. A message that came after them, and before it was listed, would be on neither side.
+    listed = [*pending(client, topic)]
     waiting = [
         DelayedLine.of(one.partition, one.id, one.due_ns, one.delay_key, one.message)
-        for one in pending(client, topic)
+        for one in listed
         if one.message is not None
     ]
+    left_out = [f"schedule {one.key}" for one in client.schedules(topic)]
+    if unreadable := len(listed) - len(waiting):
+        left_out.append(f"delayed messages that cannot be read: {unreadable:,}")
     partitions, came = [], set[tuple[int, int]]()
     for number, begin in begins.items():
         first = client.fetch(topic, number, limit=1, max_bytes=1)
@@ -135,7 +143,7 @@ def survey(client: "Client", topic: str) -> Survey:
         groups={group: found for group, found in offsets.items() if found},
         delayed=len(waiting),
     )
-    return Survey(exported, waiting)
+    return Survey(exported, waiting, left_out)
 
 
 def pending(client: "Client", topic: str) -> "Iterator[DelayedMessage]":
@@ -173,7 +181,7 @@ def write_export(
     from .exported import DELAYED_FILE, TOPIC_FILE, write_synced
     from .transfer import Run, Selection, Transfer
 
-    found, waiting = surveyed
+    found = surveyed.exported
     job = Transfer(
         kind="export",
         name=f"export.{found.topic}",
@@ -192,7 +200,7 @@ def write_export(
     try:
         with Bar(job.name, total, is_wanted=output.is_table) as bar:
             files = [write_partition(client, unseen, run, bar, one) for one in found.partitions]
-        text = b"".join(msgspec.json.encode(line) + b"\n" for line in waiting)
+        text = b"".join(msgspec.json.encode(line) + b"\n" for line in surveyed.waiting)
         write_synced(unseen / DELAYED_FILE, text)
         made = msgspec.structs.replace(found, partitions=files)
         write_synced(unseen / TOPIC_FILE, msgspec.json.format(msgspec.json.encode(made)))

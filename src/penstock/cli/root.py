@@ -66,7 +66,7 @@ COMMANDS = {
         "penstock.cli.replay:copy", "A topic into another one, with other partitions; may follow."
     ),
     "export": LazyCommand(
-        "penstock.cli.export:export", "A topic with all that belongs to it into a directory."
+        "penstock.cli.export:export", "A topic with delayed messages and groups into a directory."
     ),
     "import": LazyCommand(
         "penstock.cli.export:import_topic", "What was exported into another broker, once."
