@@ -4,11 +4,11 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from traceback import extract_tb
+from traceback import TracebackException, extract_tb
 from typing import Any
 
 from ..api.arguments import flag, whole_number
-from ..api.units import Duration, duration_s
+from ..api.units import Duration, duration_ms, duration_s
 from ..errors import Refused
 from .consumer_options import ConsumerOptions
 from .leased_messages import Delivered
@@ -37,15 +37,22 @@ class Reject(Exception):
 
 
 class Retry(Exception):
-    """Raised by a handler: try again after `delay`, or after the backoff of the topic."""
+    """Raised by a handler: try again after `delay`, or after the backoff of the topic. Refused: that is no duration."""
 
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason)
+        if delay is not None:
+            duration_ms(
+                delay, "delay"
+            )  # Here, where the handler fails: its worker could not send it.
         self.delay = delay
 
 
 class HandlerFailed(Exception):
-    """A handler in another process raised: its error and the places of it, and as a note the whole traceback."""
+    """A handler raised in another process, or what is no Exception: its error and the places of it.
+
+    The whole traceback is a note, or that of the cause.
+    """
 
 
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -53,14 +60,25 @@ _PLACES_MAX = 5
 _SOURCE_CHARACTERS_MAX = 120
 
 
-def error_text(error: Exception) -> str:
+def failure_of(error: BaseException) -> Exception:
+    """Returns what a handler raised as an Exception. SystemExit and the like would end what lets them through."""
+    if isinstance(error, Exception):
+        return error
+    failure = HandlerFailed(error_text(error))
+    failure.__cause__ = error
+    return failure
+
+
+def error_text(error: BaseException) -> str:
     """What a failed message remembers: the error in one line, and below it where it was raised, the last places only.
 
     Our own places, between the worker and the handler, are left out.
     """
     if isinstance(error, HandlerFailed):
         return str(error)  # The other process has made this text.
-    found = [f"{type(error).__name__}: {error}".replace("\n", " ")]
+    # Not str(error): that of the program's own class may raise.
+    said = str(TracebackException(type(error), error, None))
+    found = [f"{type(error).__name__}: {said}".replace("\n", " ")]
     places = [
         one for one in extract_tb(error.__traceback__) if not one.filename.startswith(_PACKAGE)
     ]

@@ -11,9 +11,25 @@ from ...api.units import duration_s
 from ...errors import Refused
 from ..leased_messages import Delivered
 from ..tracing import process_span
-from ..worker import Overdue, Pace, Reject, Retry, WorkerOptions, error_text, split_options
+from ..worker import (
+    Overdue,
+    Pace,
+    Reject,
+    Retry,
+    WorkerOptions,
+    error_text,
+    failure_of,
+    split_options,
+)
 from .io import Background, Event, call_back, check_callback
-from .worker_pool import Inbox, end_handlers, slot_handlers, stopping_on_signals, within
+from .worker_pool import (
+    Inbox,
+    end_handlers,
+    is_end_of_slot,
+    slot_handlers,
+    stopping_on_signals,
+    within,
+)
 
 if TYPE_CHECKING:
     from .client import AsyncClient
@@ -72,7 +88,10 @@ class AsyncWorker:
         self._background: Background | None = None
 
     async def run(self) -> None:
-        """Work until `stop`, SIGTERM or Ctrl-C. Raises if the server is away for longer than `patience`."""
+        """Work until `stop`, SIGTERM or Ctrl-C.
+
+        Raises if the server is away for longer than `patience`, and what `on_failure` raises.
+        """
         with stopping_on_signals(self.stop):
             await self._work()
 
@@ -86,18 +105,33 @@ class AsyncWorker:
         async with self.consumer:
             _LOG.info("%s started, with %d handlers", self._name, self.settings.concurrency)
             slots = [
-                Background(partial(self._slot, handler), f"penstock-worker-{number}")
+                Background(
+                    partial(self._stop_on_error, partial(self._slot, handler)),
+                    f"penstock-worker-{number}",
+                )
                 for number, handler in enumerate(self._handlers)
             ]
             # A process that is late is killed first, and its message fails then.
             if self.settings.deadline is not None and not self.settings.processes:
-                slots.append(Background(self._watch, "penstock-worker-watch"))
+                watch = partial(self._stop_on_error, self._watch)
+                slots.append(Background(watch, "penstock-worker-watch"))
             try:
                 while not self._stop.is_set():
                     await self._fetch()
             finally:
                 await self._finish(slots)
                 _LOG.info("%s stopped: %d done, %d failed", self._name, self.done, self.failed)
+        for slot in slots:
+            if slot.is_over and (failure := slot.failure()) is not None:
+                raise failure
+
+    async def _stop_on_error(self, run: Callable[[], Any]) -> None:
+        """Run a slot. One that has ended would leave its message leased for ever and take no other one."""
+        try:
+            await run()
+        except BaseException:
+            self.stop()
+            raise
 
     async def _fetch(self) -> None:
         now_s = time.monotonic()
@@ -147,8 +181,10 @@ class AsyncWorker:
                 _LOG.warning("%s is rejected: %s", _place_of(message), rejection)
         except Retry as again:
             message.nack(str(again), delay=again.delay)
-        except Exception as error:
-            await self._fail(message, error)
+        except BaseException as error:
+            if is_end_of_slot(error):
+                raise
+            await self._fail(message, failure_of(error))
         else:
             if message.ack():
                 with self._guard:

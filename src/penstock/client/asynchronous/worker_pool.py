@@ -77,6 +77,14 @@ async def within(
         raise
 
 
+def is_end_of_slot(error: BaseException) -> bool:
+    """Whether this ends the task, or the loop. A CancelledError that the handler made is an error of the handler."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | SystemExit)
+
+
 def slot_handlers(
     handler: Callable[[Delivered], Any], settings: WorkerSettings
 ) -> list[Callable[[Delivered], Any]]:

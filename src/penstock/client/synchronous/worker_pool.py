@@ -60,6 +60,11 @@ def within(handler: Callable[[Delivered], Any], message: Delivered, _limit_s: ob
     handler(message)
 
 
+def is_end_of_slot(_error: BaseException) -> bool:
+    """Never: a SystemExit or KeyboardInterrupt in the thread of a handler was raised by the handler."""
+    return False
+
+
 def slot_handlers(
     handler: Callable[[Delivered], Any], settings: WorkerSettings
 ) -> list[Callable[[Delivered], Any]]:
