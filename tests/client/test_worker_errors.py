@@ -95,6 +95,42 @@ async def test_whatever_a_coroutine_raises_is_the_failure_of_its_message(url, na
         assert letter.last_error.startswith(told)
 
 
+async def process(_message):
+    """What a handler that is no coroutine function may call, and forget to await."""
+
+
+def steps(_message):
+    yield
+
+
+async def steps_in_a_loop(_message):
+    yield
+
+
+@pytest.mark.parametrize("handler", [steps, steps_in_a_loop, lambda message: process(message)])
+@pytest.mark.filterwarnings("error")
+def test_what_a_handler_returned_and_did_not_run_is_not_acked(url, handler):
+    with Client(url) as client:
+        topic = f"we-unrun-{id(handler)}"
+        client.create_topic(topic, partitions=1, max_retries=0)
+        client.publish(topic, b"one")
+        with client.worker(topic, "unrun", handler, on_failure=lambda *_: None) as worker:
+            until(lambda: len(client.dead_letters(topic)) == 1)
+        assert worker.done == 0
+        assert "which does not run" in client.dead_letters(topic)[0].last_error
+
+
+@pytest.mark.parametrize("handler", [steps, steps_in_a_loop])
+async def test_generator_that_a_loop_does_not_run_is_not_acked(url, handler):
+    topic = f"wea-unrun-{handler.__name__}"
+    async with AsyncClient(url) as client:
+        await client.create_topic(topic, partitions=1, max_retries=0)
+        await client.publish(topic, b"one")
+        worker = client.worker(topic, "unrun", handler, on_failure=lambda *_: worker.stop())
+        await asyncio.wait_for(worker.run(), 120)
+        assert (worker.done, worker.failed) == (0, 1)
+
+
 def test_what_on_failure_raises_ends_the_worker_with_it(url):
     def handle(_message):
         raise ValueError

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import Refused
 from ..model import Headers, Provenance, Valued
 from .leased_messages import Delivered
-from .worker import HandlerFailed, Overdue, Reject, Retry, error_text
+from .worker import HandlerFailed, Overdue, Reject, Retry, check_returned, error_text
 
 # Not fork: the threads of the client hold locks, which a forked process would find taken for ever.
 _PROCESSES = get_context("spawn")
@@ -137,7 +137,7 @@ def _handle_all(handler: Callable[[ProcessMessage], Any], pipe: Connection) -> N
 def _outcome_of(handler: Callable[[ProcessMessage], Any], message: ProcessMessage) -> Outcome:
     """Call the handler; returns how it ended, in words that need no class of the handler's module."""
     try:
-        handler(message)
+        check_returned(handler(message))
     except Reject as rejection:
         return Ended.REJECTED, (str(rejection),)
     except Retry as again:

@@ -1,7 +1,7 @@
 """The options of a worker, the errors of its handlers, and how many messages it takes. No I/O."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import TracebackException, extract_tb
@@ -86,6 +86,15 @@ def error_text(error: BaseException) -> str:
         source = (one.line or "")[:_SOURCE_CHARACTERS_MAX]
         found.append(f"  {one.filename}:{one.lineno} in {one.name}: {source}")
     return "\n".join(found)
+
+
+def check_returned(returned: object) -> None:
+    """Refused: a coroutine or generator, of which nothing has run. Its message would be finished and not processed."""
+    if isinstance(returned, Coroutine | Generator | AsyncGenerator):
+        kind = type(returned).__name__
+        if not isinstance(returned, AsyncGenerator):
+            returned.close()  # Python warns of coroutines that were never awaited.
+        raise Refused(f"the handler returned a {kind}, which does not run: return when all is done")
 
 
 class Overdue(Exception):

@@ -5,12 +5,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import isawaitable
 from typing import Any
 
 from ...errors import Refused
 from ..leased_messages import Delivered
-from ..worker import SIGNALS, Overdue, WorkerSettings, free_signals
-from .io import call_back
+from ..worker import SIGNALS, Overdue, WorkerSettings, check_returned, free_signals
 
 # Handlers that never wait would keep the consumer from sending heartbeats.
 _TAKEN_IN_A_ROW = 50
@@ -65,16 +65,21 @@ async def within(
 ) -> None:
     """Run a handler. Cancels it and raises Overdue if it takes too long."""
     if limit_s is None:
-        await call_back(handler, message)
+        await _call(handler, message)
         return
     limit = asyncio.timeout(limit_s)
     try:
         async with limit:
-            await call_back(handler, message)
+            await _call(handler, message)
     except TimeoutError:
         if limit.expired():
             raise Overdue(limit_s) from None
         raise
+
+
+async def _call(handler: Callable[[Delivered], Any], message: Delivered) -> None:
+    returned = handler(message)
+    check_returned(await returned if isawaitable(returned) else returned)
 
 
 def is_end_of_slot(error: BaseException) -> bool:

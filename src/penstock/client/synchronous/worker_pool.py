@@ -10,7 +10,7 @@ from typing import Any
 
 from ..handler_process import HandlerProcess, check_process_handler
 from ..leased_messages import Delivered
-from ..worker import SIGNALS, WorkerSettings, free_signals
+from ..worker import SIGNALS, WorkerSettings, check_returned, free_signals
 
 
 class Inbox:
@@ -57,7 +57,7 @@ class Inbox:
 
 def within(handler: Callable[[Delivered], Any], message: Delivered, _limit_s: object) -> None:
     """Run a handler. A thread cannot be ended from outside; the worker nacks the message of a late one."""
-    handler(message)
+    check_returned(handler(message))
 
 
 def is_end_of_slot(_error: BaseException) -> bool:
