@@ -17,6 +17,7 @@ from penstock.api.consume import Poll
 from penstock.api.leased import LeasedPart
 from penstock.api.principals import LOCAL
 from penstock.broker.partition.machine import PartitionMachine
+from penstock.embedded import prefetch
 from penstock.embedded.prefetch import Prefetch
 from penstock.embedded.write_buffer import NumberedMessages
 from penstock.errors import NoSpace, NotFound
@@ -387,6 +388,48 @@ def test_get_that_is_interrupted_loses_nothing_that_nobody_has_seen(tmp_path, mo
         monkeypatch.undo()
     with penstock.open(tmp_path) as queue:
         assert [one.value for one in queue] == [*batches[0], *batches[1]]
+
+
+@pytest.mark.parametrize("place", ["command", "messages", "offsets"])
+def test_what_an_interrupted_get_had_leased_comes_with_the_next_one(tmp_path, monkeypatch, place):
+    batches = [[b"%d" % one for one in range(start, start + 100)] for start in (0, 100)]
+
+    def interrupted(*_args, **_more):
+        raise KeyboardInterrupt
+
+    with penstock.open(tmp_path) as queue:
+        for batch in batches:
+            queue.put_many(batch)
+            queue.flush()
+        whole, name = {
+            "command": (queue._driver, "_act_on"),
+            "messages": (LeasedPart, "messages"),
+            "offsets": (prefetch, "_offsets_of"),
+        }[place]
+        monkeypatch.setattr(whole, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.get()
+        monkeypatch.undo()
+        assert [(one.value, one.attempts) for one in queue] == [
+            (value, 1) for batch in batches for value in batch
+        ]
+        assert queue.stats().in_flight == 0
+
+
+def test_message_that_came_to_an_interrupted_wait_comes_with_the_next_get(tmp_path, monkeypatch):
+    with penstock.open(tmp_path) as queue:
+        wait_for = queue._driver.polls.wait_for
+
+        def interrupted(waiter, _timeout_ns):
+            queue.put(b"came")
+            wait_for(waiter, 60_000_000_000)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(queue._driver.polls, "wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.get(timeout=60)
+        monkeypatch.undo()
+        assert queue.get(timeout=60).value == b"came"
 
 
 def test_get_goes_on_when_others_took_all_that_it_had_fetched(tmp_path, monkeypatch):

@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Lock
 
-from ..api.answers import Answer, Kind, LeaseAnswer
+from ..api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
 from ..api.consume import Poll
 from ..api.leased import LeasedMessages
 from ..api.principals import LOCAL
 from ..api.receipts import Place
 from ..api.received import Received
 from ..config import DeliveryConfig
+from ..errors import PenstockError
 from ..runtime.threads import ThreadDriver
 from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting_polls import PollWaiter
@@ -61,6 +62,8 @@ class Prefetch:
         # Taken off the deque and not handed out, because their time to live was over.
         self._late: set[int] = set()
         self._aside: deque[Received] = deque()
+        # Whether a Ctrl-C ended a fetch: what that has leased is in none of these, and has to be given back.
+        self._is_torn = False
 
     def fetch(self) -> bool:
         """Lease the next messages if all before are handed out; whether there are any."""
@@ -69,18 +72,37 @@ class Prefetch:
             if self.ready:
                 return True
             self.ack_locked()
-            fetched, _ = self._driver.start(_FETCH)
-            self._late.clear()
-            # Straight from the columns, without a list in between: that is a tenth of a fetch. What is handed out is
-            # counted after that, so that a Ctrl-C here has nothing acked that no caller has seen.
-            for part in fetched.parts:
-                self.ready.extend(part.messages())
-            if fetched:
-                self._place, self._lease = fetched.parts[0].place, fetched.parts[0].lease
-            self._offsets, self._acked = _offsets_of(fetched), 0
-            now_ns = self._driver.clock.monotonic_ns()
-            self.renew_at_ns = now_ns + _RENEW_NS if fetched else NEVER_NS
-            return bool(fetched)
+            if self._is_torn:
+                self._driver.start(ReleaseMember(TOPIC, GROUP, AUTO, is_unseen=True))
+                self._is_torn = False
+            try:
+                return self._fetch_locked()
+            except PenstockError:
+                raise
+            except BaseException:
+                # The count first: what is not in `ready` and counted would be acked, and no caller has seen it.
+                self._offsets, self._acked = (), 0
+                self.ready.clear()
+                self._is_torn = True
+                raise
+
+    def _fetch_locked(self) -> bool:
+        fetched, _ = self._driver.start(_FETCH)
+        self._late.clear()
+        # Straight from the columns, without a list in between: that is a tenth of a fetch. What is handed out is
+        # counted after that, so that a Ctrl-C here has nothing acked that no caller has seen.
+        for part in fetched.parts:
+            self.ready.extend(part.messages())
+        if fetched:
+            self._place, self._lease = fetched.parts[0].place, fetched.parts[0].lease
+        self._offsets, self._acked = _offsets_of(fetched), 0
+        now_ns = self._driver.clock.monotonic_ns()
+        self.renew_at_ns = now_ns + _RENEW_NS if fetched else NEVER_NS
+        return bool(fetched)
+
+    def note_torn(self) -> None:
+        """A Ctrl-C ended the wait of a caller, which may have been leased a message just before."""
+        self._is_torn = True
 
     def enter(
         self, timeout_ns: int, on_settled: Callable[[], None] | None = None
@@ -115,15 +137,15 @@ class Prefetch:
         while self._singles:
             place, lease, offset = self._singles.popleft()
             answers.append(LeaseAnswer(Kind.ACK, *place, lease, [offset]))
-        handed_out = len(self._offsets) - len(self.ready)
+        handed_out = max(self._acked, len(self._offsets) - len(self.ready))
         if handed_out > self._acked:
             offsets = self._offsets[self._acked : handed_out]
-            self._acked = handed_out
             if self._late:
                 offsets = [one for one in offsets if one not in self._late]
             answers.append(LeaseAnswer(Kind.ACK, *self._place, self._lease, offsets))
         if answers:
             self._driver.start(Answer(answers))
+        self._acked = handed_out  # Now: what a Ctrl-C has ended is asked again, and a repeated ack does no harm.
 
     def renew(self) -> None:
         """Keep what is fetched, however slowly it is taken."""

@@ -301,10 +301,16 @@ class Queue(
             wait_ns = timeout_ns
             if timeout_ns > 0:
                 wait_ns = max(0, until_ns - self._clock.monotonic_ns())
-            waiter = self._prefetch.enter(wait_ns)
-            if waiter is not None:
-                self._driver.polls.wait_for(waiter, wait_ns)
-                return _first(self.end_get(waiter))
+            try:
+                waiter = self._prefetch.enter(wait_ns)
+                if waiter is not None:
+                    self._driver.polls.wait_for(waiter, wait_ns)
+                    return _first(self.end_get(waiter))
+            except PenstockError:
+                raise
+            except BaseException:
+                self._prefetch.note_torn()
+                raise
 
     def _fetch(self) -> bool:
         """Make ready what there is, including what was put a moment ago."""
