@@ -177,6 +177,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def leave_to_parent(self) -> None:
+        """After a fork: send nothing more, and do not abort, which would change what the parent's loop watches."""
+        self._is_open = False
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport), "TCP and TLS are both"
         self._transport = transport

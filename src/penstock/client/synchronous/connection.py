@@ -373,6 +373,13 @@ class Connection:
         """End the connection, and with it what is under way."""
         self._fail("the client was closed")
 
+    def leave_to_parent(self) -> None:
+        """After a fork: let go of the stream. It is not shut down, which would end it for the parent, too."""
+        self._end = (Unreachable, "it belongs to the process that was forked")
+        self._sending, self._reading = Lock(), Lock()
+        self._pending.clear()
+        self._stream.close()
+
 
 def _release(wake: "Lock | None") -> None:
     # It is not held if the thread was woken before.

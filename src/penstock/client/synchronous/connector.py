@@ -10,10 +10,11 @@ from ...api.fetch import Fetch
 from ...api.frames import COMMAND, HelloReply
 from ...api.publish import Acks
 from ...api.wire import Reply, decode_reply
-from ...errors import BadAnswer, BadRequest, NotLeader, PenstockError, Unreachable
+from ...errors import BadAnswer, BadRequest, NotLeader, PenstockError, Refused, Unreachable
 from ..address import Address, checked_key
 from ..calls import WAIT_S_MAX, Call
 from ..commands import is_error_reply, is_repeatable
+from ..forks import note_made
 from ..retry import Breaker, RetryPolicy, chance
 from ..settings import ClientSettings
 from .connection import Connection, Pending
@@ -49,6 +50,16 @@ class Connector:
         self._connections: dict[bool, Connection] = {}
         self._locks = {False: Lock(), True: Lock()}
         self._is_closed = False
+        # Why this process may not use it: it was forked.
+        self._refusal: str | None = None
+        note_made(self)
+
+    def leave_to_parent(self, reason: str) -> None:
+        """After a fork: the parent goes on with the connections, and this process refuses."""
+        self._refusal = reason
+        self._locks = {False: Lock(), True: Lock()}  # Threads of the parent may hold those before.
+        while self._connections:
+            self._connections.popitem()[1].leave_to_parent()
 
     def execute(
         self,
@@ -93,6 +104,8 @@ class Connector:
             raise
 
     def _connection(self, is_bulk: bool) -> Connection:
+        if self._refusal is not None:
+            raise Refused(self._refusal)
         if self._is_closed:
             raise Unreachable(self.name, "the client was closed")
         if self.breaker.failures:

@@ -9,6 +9,8 @@ from time import sleep as sleep
 from typing import Any
 
 from ...api.arguments import plain_function as check_callback
+from ...errors import Refused
+from ..forks import note_made
 
 __all__ = [
     "Background",
@@ -37,6 +39,7 @@ class Background:
     def __init__(self, run: Callable[[], None], name: str) -> None:
         self._future: Future[None] = Future()
         self._run = run
+        note_made(self)
         # A daemon: a program that does not close its client must still be able to end.
         threading.Thread(target=self._body, name=name, daemon=True).start()
 
@@ -49,6 +52,11 @@ class Background:
                 return
             raise
         self._future.set_result(None)
+
+    def leave_to_parent(self, reason: str) -> None:
+        """After a fork: the thread runs in the parent alone, and a `join` here would wait for ever."""
+        self._future = Future()
+        self._future.set_exception(Refused(reason))
 
     @property
     def is_over(self) -> bool:
