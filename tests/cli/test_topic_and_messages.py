@@ -162,9 +162,11 @@ def test_a_copy_has_partitions_of_its_own_and_lives_no_longer(call, client):
         (b'{"value": {"base64": "%"}}', "line 2:"),
         (b'{"value": "v", "headers": 7}', "at `$.headers`"),
         (b'{"value": "v", "headers": {"a": {"base64": "%"}}}', "line 2: base64 must be"),
-        (b'{"value": "v", "priority": "huge"}', "priority must be one of"),
+        (b'{"value": "v", "priority": "huge"}', "line 2: priority must be one of"),
+        (b'{"value": "v", "deliver_at": "2036-01-31"}', "line 2: deliver_at must look like"),
+        (b'{"value": "v", "ttl": true}', "line 2:"),
         (b'{"value": "v", "partition": 99}', "partition must be in"),
-        (b'{"value": "v", "delay": "soon"}', "delay must look like"),
+        (b'{"value": "v", "delay": "soon"}', "line 2: delay must look like"),
         (b"[1]", "line 2:"),
     ],
 )
@@ -178,6 +180,17 @@ def test_bad_line_is_named_and_what_came_before_it_is_stored(call, client, line,
     assert "Traceback" not in done.err
     assert "stored 1 of" in done.err
     assert client.topic("badlines").total_messages == before + 1
+
+
+def test_span_without_a_unit_in_a_line_counts_milliseconds_as_in_http(call, client):
+    client.create_topic("spans", partitions=1)
+    lines = b'{"value": "short", "ttl": 90000}\n{"value": "later", "delay": 90000}\n'
+    done = call("produce", "spans", "--jsonl", stdin=lines)
+    assert done.out == "stored 2\n", done.err
+    (short,) = [message for _, message in client.read("spans")]
+    assert 80e9 < short.expires_at - short.timestamp < 100e9
+    (later,) = client.delayed("spans")
+    assert later.time_remaining <= 90_000
 
 
 def test_reading_begins_where_it_is_told_to(call, client):

@@ -106,10 +106,15 @@ def _time_left(expires_at: str) -> str:
 
 
 def _fields_of(where: str, line: bytes) -> dict[str, Any]:
-    """Returns what the line says of a message, null included. Refused: HTTP would not take it."""
+    """Returns what the line says of a message, null included. Refused: HTTP would not take it.
+
+    It means what it means there: a span without a unit counts milliseconds, where the client's counts seconds.
+    """
     import msgspec
 
     from ..api.json.messages import MessageIn, bytes_of
+    from ..api.json.times import span_ms, time_ns
+    from ..api.units import priority_of
 
     try:
         found = msgspec.json.decode(line, type=dict[str, Any])
@@ -131,8 +136,16 @@ def _fields_of(where: str, line: bytes) -> dict[str, Any]:
             headers = item.headers or []
             pairs = headers.items() if isinstance(headers, dict) else headers
             fields["headers"] = [(name, bytes_of(one)) for name, one in pairs]
+        if item.deliver_at_too is not None:
+            fields["deliver_at"] = fields.pop("deliverAt")
+        for name in ("ttl", "delay"):
+            if fields.get(name) is not None:
+                fields[name] = f"{span_ms(name, fields[name])}ms"
+        # Looked at here, where the line is known; what is sent is looked at again.
+        if fields.get("priority") is not None:
+            priority_of(fields["priority"])
+        if fields.get("deliver_at") is not None:
+            time_ns("deliver_at", fields["deliver_at"])
     except (msgspec.MsgspecError, UnicodeError, Refused) as error:
         raise Refused(f"{where}: {error}") from None
-    if item.deliver_at_too is not None:
-        fields["deliver_at"] = fields.pop("deliverAt")
     return fields
