@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...api.frames import CANCEL, HELLO, Hello, HelloReply, request_frame
 from ...api.wire import decode_value, encode_hello
-from ...errors import AnswerTimeout, BadAnswer, BadRequest, Cancelled, Unreachable
+from ...errors import AnswerTimeout, BadAnswer, BadRequest, Cancelled, Refused, Unreachable
 from ...model import Buffer
 from ..address import Address
 from ..failures import reason_of
@@ -91,6 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: dict[int, Pending] = {}
         self._heard_at_s = 0.0
         self._is_open = True
+        self._loop = asyncio.get_running_loop()
 
     @classmethod
     async def open(
@@ -135,8 +136,18 @@ class Connection(asyncio.BufferedProtocol):
     def is_usable(self) -> bool:
         return self._is_open
 
+    @property
+    def is_orphan(self) -> bool:
+        """Whether its loop is closed, so that nothing reads it: a program may call `asyncio.run` more than once."""
+        return self._loop.is_closed()
+
     async def post(self, api_key: int, body: Sequence[Buffer]) -> Pending:
-        """Send a request. A part of it may still be in memory when this returns."""
+        """Send a request. A part of it may still be in memory when this returns.
+
+        Refused: another loop reads the replies, and would not wake this one.
+        """
+        if self._loop is not asyncio.get_running_loop():
+            raise Refused("the client is in use in another event loop: make one for each")
         if self._transport is None or not self._is_open:
             raise Unreachable(self._address, "the server closed the connection")
         correlation = next(self._correlations) & 0x7FFFFFFF
@@ -174,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         self._is_open = False
-        if self._transport is not None:
+        if self._transport is not None and not self.is_orphan:
             self._transport.abort()
 
     def leave_to_parent(self) -> None:

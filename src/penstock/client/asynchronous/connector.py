@@ -110,6 +110,10 @@ class AsyncConnector:
         if self.breaker.failures:
             self.breaker.admit(time.monotonic())
         found = self._connections.get(is_bulk)
+        if found is not None and found.is_orphan:
+            # The lock may be of the closed loop, too.
+            del self._connections[is_bulk]
+            self._locks[is_bulk], found = Lock(), None
         if found is not None and found.is_usable:
             return found
         async with self._locks[is_bulk]:

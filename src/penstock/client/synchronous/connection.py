@@ -159,6 +159,11 @@ class Connection:
                 self._stop_reading()
         return self._end is None
 
+    @property
+    def is_orphan(self) -> bool:
+        """Never: a connection for threads has no loop that could be closed."""
+        return False
+
     # Requests.
 
     def post(self, api_key: int, body: Sequence[Buffer]) -> Pending:

@@ -1,0 +1,46 @@
+"""One AsyncClient, and more than one event loop."""
+
+import asyncio
+import gc
+import threading
+import time
+
+import pytest
+
+from penstock.client import AsyncClient
+from penstock.errors import Refused
+
+
+# What a loop left open when it was closed can only be found by the garbage collection.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_client_goes_on_in_the_next_loop(url):
+    client = AsyncClient(url)
+
+    async def use():
+        # Several at once: they wait for one connection.
+        found = await asyncio.gather(*(client.server() for _ in range(5)))
+        return found[0].http
+
+    began_s = time.monotonic()
+    addresses = {asyncio.run(use()) for _ in range(3)}
+    asyncio.run(client.close())
+    gc.collect()
+    assert len(addresses) == 1
+    assert time.monotonic() - began_s < 15  # Not until a request is given up, after 30 s.
+
+
+async def test_client_of_another_loop_that_runs_is_refused(url):
+    async with AsyncClient(url) as client:
+        await client.server()
+        raised = []
+
+        def use():
+            with pytest.raises(Refused, match="another event loop"):
+                asyncio.run(client.topics())
+            raised.append(True)
+
+        thread = threading.Thread(target=use)
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        assert raised
+        assert await client.server()
