@@ -1,6 +1,6 @@
 """The base of all errors, and the five families that tell a caller what to do."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class PenstockError(Exception):
@@ -12,6 +12,14 @@ class PenstockError(Exception):
     def __init__(self, message: str, **fields: object) -> None:
         super().__init__(message)
         self.fields = fields
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For `copy`, and for pools of processes: made from its text, which the constructors of its class write."""
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[PenstockError], texts: tuple[object, ...]) -> PenstockError:
+    return kind.__new__(kind, *texts)
 
 
 class Refused(PenstockError):
