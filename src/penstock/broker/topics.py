@@ -354,7 +354,8 @@ class Topics:
         facts = self.find(name)
         if not facts.partitions < total <= PARTITIONS_MAX:
             raise Refused(
-                f"{name} has {facts.partitions} partitions; the new total must be larger, got {total}"
+                f"{name} has {facts.partitions} partitions; the new total must be larger and at most "
+                f"{PARTITIONS_MAX}, got {total}"
             )
         return (PartitionsAdded(facts.topic_id, total, at_ns),)
 

@@ -74,4 +74,4 @@ def read_fields(fields: Mapping[str, Any], kind: type[S]) -> S:
         if unknown is None:
             raise BadRequest(str(error)) from None
         known = ", ".join(one.encode_name for one in msgspec.structs.fields(kind))
-        raise BadRequest(f"unknown field `{unknown[1]}`: there are {known}") from None
+        raise BadRequest(f"unknown field `{unknown[1]}`: there are {known or 'none'}") from None
