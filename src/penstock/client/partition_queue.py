@@ -95,6 +95,10 @@ class PartitionQueue:
         # Without numbers, the server would not refuse a batch that comes without the one ahead of it.
         if self.numbering is None or len(self.in_flight) >= IN_FLIGHT_MAX:
             return False
+        # A batch that is sent again goes alone: those behind its first try may be stored, and of others behind this one
+        # the server would forget it, and refuse the next repeat of what it has stored.
+        if self.in_flight[0][0].batch.tries > 1:
+            return False
         # The server refuses an old epoch once it has seen the new one: those of the old one have to be answered first.
         if self.in_flight[-1][0].marks.producer_epoch != self.numbering.epoch:
             return False
