@@ -103,7 +103,7 @@ def _history_of(partitions: list[Partition], name: str) -> TopicHistory:
         name,
         len(partitions),
         sum(one.history.size for one in partitions),
-        max((one.history.start_ns() for one in partitions), default=0),
+        max((one.history.start().at_ns for one in partitions), default=0),
         configs[0].journey_retention_hours if configs else 0,
         configs[0].journey_retention_bytes if configs else 0,
     )

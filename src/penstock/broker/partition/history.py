@@ -50,6 +50,8 @@ from ...transactions.commit_records import NamedStagingsEnded
 from ...transactions.records import StagingsEnded
 from .records import Forwarded, GroupClosed, GroupOpened, PartitionRecord, Redriven, Returned
 
+# Behind every message.
+_NOWHERE = (1 << 63) - 1
 # About a block, as most are.
 _READ_BYTES = 8 * 1024
 # Blocks of the indexes that were asked for lately: three MiB or so. Look-ups go through all segments in turn, so a
@@ -74,6 +76,16 @@ class Gap(NamedTuple):
     first: int
     end: int
     reason: str
+
+
+class HistoryStart(NamedTuple):
+    """When the oldest record was written, and where the messages ended then: of those before, earlier ones may be gone.
+
+    Times would not tell: a wall clock may be set back between a message and its records.
+    """
+
+    at_ns: int
+    message_end: int
 
 
 class History:
@@ -277,14 +289,15 @@ class History:
         """Bytes of the state log, which is all of the history there is."""
         return self._log.size
 
-    def start_ns(self) -> int:
-        """When the oldest record was written; 0 if the log still has its first one."""
+    def start(self) -> HistoryStart:
+        """Where the oldest record is that the log still has."""
         if self._log.start_offset == 0:
-            return 0
+            return HistoryStart(0, 0)
         try:
-            return self._log.head_at(self._log.start_offset).append_time
+            head = self._log.head_at(self._log.start_offset)
         except (DamagedBatch, DamagedFile):
-            return self._log.append_time
+            return HistoryStart(self._log.append_time, _NOWHERE)
+        return HistoryStart(head.append_time, head.origin_sequence)
 
 
 def add_keys(record: PartitionRecord, keys: BitMap64) -> None:

@@ -91,9 +91,9 @@ def tell(
     names = group_names(partition, {entry.record.group for entry in entries})
     for entry in entries:
         story.add(events_of(entry, offset, names[entry.record.group]))
-    start_ns = partition.history.start_ns()
-    if facts.head is not None and facts.head.append_time <= start_ns:
-        gone.append(f"records from before {start_ns} ns since 1970 are not kept any more")
+    start = partition.history.start()
+    if facts.head is not None and offset < start.message_end:
+        gone.append(f"records from before {start.at_ns} ns since 1970 are not kept any more")
     return ToldStory(story, entries, gone)
 
 
