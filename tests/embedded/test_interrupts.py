@@ -1,0 +1,193 @@
+"""A Ctrl-C in the middle of a call: the program that goes on finds everything once, in order, and nothing stuck."""
+
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+
+import penstock
+from penstock.api.leased import LeasedPart
+from penstock.broker.partition.machine import PartitionMachine
+from penstock.embedded import prefetch
+from penstock.embedded.write_buffer import NumberedMessages
+
+CONSUMER = """
+import sys, penstock
+queue = penstock.open(sys.argv[1])
+print("ready", flush=True)
+for message in queue.stream():
+    queue.put(message.value + b"+")
+    print(message.id, flush=True)
+"""
+
+
+def mind_ctrl_c() -> None:
+    """A shell that runs the tests in the background makes them, and so their children, deaf to it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_ctrl_c_leaves_a_queue_that_goes_on(tmp_path, effort):
+    for _ in range(effort(check=1, test=3, torture=200)):
+        with penstock.open(tmp_path) as queue:
+            queue.put(b"x")
+        child = subprocess.Popen(
+            [sys.executable, "-c", CONSUMER, tmp_path],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=mind_ctrl_c,
+        )
+        assert child.stdout.readline() == "ready\n"
+        for _ in range(20):
+            child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+        assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+        with penstock.open(tmp_path) as queue:
+            expected = queue.stats().next_id
+            # Each message is put when the one before was taken: what was handed out at a clean end is gone.
+            assert len(list(queue)) <= 2
+            assert queue.put(b"y") == expected
+            assert queue.get().id == expected
+
+
+def test_tick_that_meets_an_interrupted_change_mends_it_and_says_nothing(tmp_path, caplog):
+    with penstock.open(tmp_path) as queue:
+        driver = queue._driver
+        check = driver._check
+
+        def check_when_interrupted():
+            driver._check = check
+            driver._is_torn = True
+            check()
+
+        driver._check = check_when_interrupted
+        driver.tick()
+        assert not driver._is_torn
+        assert not caplog.records
+        assert queue.put(b"x") == queue.get().id
+
+
+def test_interrupted_change_is_mended_from_the_files(tmp_path, monkeypatch):
+    with penstock.open(tmp_path, auto_ack=False) as queue:
+        queue.put_many([b"a", b"b"])
+        held = queue.get_many()
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(PartitionMachine, "apply", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.ack(held[0])
+        monkeypatch.undo()
+        # The ack had reached the journal, so it counts; what is asked again is a repeat.
+        queue.ack(held)
+        assert queue.put(b"c") == 3
+        assert [one.value for one in queue.get_many()] == [b"c"]
+
+
+def test_who_waits_for_a_sync_is_not_forgotten_when_a_change_is_interrupted(tmp_path):
+    with penstock.open(tmp_path, fsync="always") as queue:
+        queue.put(b"a")
+        driver = queue._driver
+        with driver.lock:
+            driver._is_torn = True
+            ticket = driver._point.draw()
+        ticket.wait()
+        assert queue.put(b"b") == 2
+        assert [one.value for one in queue] == [b"a", b"b"]
+
+
+def test_put_that_is_interrupted_after_the_write_is_there_once(tmp_path, monkeypatch):
+    with penstock.open(tmp_path) as queue:
+        queue.put(b"a")
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(NumberedMessages, "take_out", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.stats()
+        monkeypatch.undo()
+        assert queue.put(b"b") == 2
+        assert [(one.id, one.value) for one in queue] == [(1, b"a"), (2, b"b")]
+
+
+def test_get_that_is_interrupted_loses_nothing_that_nobody_has_seen(tmp_path, monkeypatch):
+    batches = [[b"%d" % one for one in range(start, start + 100)] for start in (0, 100)]
+    with penstock.open(tmp_path) as queue:
+        for batch in batches:
+            queue.put_many(batch)
+            queue.flush()
+        made = LeasedPart.messages
+
+        def interrupted(part):
+            if part.offsets[0] >= 100:
+                raise KeyboardInterrupt
+            return made(part)
+
+        monkeypatch.setattr(LeasedPart, "messages", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.get()
+        monkeypatch.undo()
+    with penstock.open(tmp_path) as queue:
+        assert [one.value for one in queue] == [*batches[0], *batches[1]]
+
+
+@pytest.mark.parametrize("place", ["command", "messages", "offsets"])
+def test_what_an_interrupted_get_had_leased_comes_with_the_next_one(tmp_path, monkeypatch, place):
+    batches = [[b"%d" % one for one in range(start, start + 100)] for start in (0, 100)]
+
+    def interrupted(*_args, **_more):
+        raise KeyboardInterrupt
+
+    with penstock.open(tmp_path) as queue:
+        for batch in batches:
+            queue.put_many(batch)
+            queue.flush()
+        whole, name = {
+            "command": (queue._driver, "_act_on"),
+            "messages": (LeasedPart, "messages"),
+            "offsets": (prefetch, "_offsets_of"),
+        }[place]
+        monkeypatch.setattr(whole, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.get()
+        monkeypatch.undo()
+        assert [(one.value, one.attempts) for one in queue] == [
+            (value, 1) for batch in batches for value in batch
+        ]
+        assert queue.stats().in_flight == 0
+
+
+def test_message_that_came_to_an_interrupted_wait_comes_with_the_next_get(tmp_path, monkeypatch):
+    with penstock.open(tmp_path) as queue:
+        wait_for = queue._driver.polls.wait_for
+
+        def interrupted(waiter, _timeout_ns):
+            queue.put(b"came")
+            wait_for(waiter, 60_000_000_000)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(queue._driver.polls, "wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.get(timeout=60)
+        monkeypatch.undo()
+        assert queue.get(timeout=60).value == b"came"
+
+
+def test_generator_that_a_ctrl_c_ended_is_replaced(tmp_path):
+    with penstock.open(tmp_path) as queue:
+        assert queue.put(b"a") == 1
+        generator = queue._messages.take_in.__self__
+        with pytest.raises(KeyboardInterrupt):
+            generator.throw(KeyboardInterrupt)
+        assert queue.put(b"b") == 2
+        generator = queue._messages.take_in.__self__
+        generator.close()
+        assert queue.put(b"c", key=b"k") == 3
+        ids = [one.id for one in queue]
+        assert all(after == before + 1 for before, after in pairwise(ids))
+        assert len(ids) == 3
