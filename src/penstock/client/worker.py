@@ -41,10 +41,9 @@ class Retry(Exception):
 
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason)
+        # Looked at where the handler fails: its worker could not send it.
         if delay is not None:
-            duration_ms(
-                delay, "delay"
-            )  # Here, where the handler fails: its worker could not send it.
+            duration_ms(delay, "delay")
         self.delay = delay
 
 
