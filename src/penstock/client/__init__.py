@@ -17,6 +17,7 @@ from ..api.letters import Letters as Letters
 from ..api.units import Duration as Duration
 from ..api.units import Moment as Moment
 from .leased_messages import Delivered as Delivered
+from .leased_messages import DetachedMessage as DetachedMessage
 from .leased_messages import Polled as Polled
 from .leased_messages import Received as Received
 from .publish import Outgoing as Outgoing

@@ -11,35 +11,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ..errors import Refused
-from ..model import Headers, Provenance, Valued
-from .leased_messages import Delivered
+from .leased_messages import Delivered, DetachedMessage
 from .worker import HandlerFailed, Overdue, Reject, Retry, check_returned, error_text
 
 # Not fork: the threads of the client hold locks, which a forked process would find taken for ever.
 _PROCESSES = get_context("spawn")
-
-
-class ProcessMessage(Valued, frozen=True, gc=False):
-    """A message as the handler in another process gets it: to read, and without answers of its own."""
-
-    key: bytes | None
-    headers: Headers
-    priority: int
-    timestamp: int
-    expires_at: int | None
-    idempotency_key: bytes | None
-    schema_id: int | None
-    offset: int
-    attempts: int
-    topic: str
-    partition: int
-    last_error: str | None
-    provenance: Provenance | None
-
-    @property
-    def dead_letter(self) -> Provenance | None:
-        """Where it came from and why it died, if it is of a topic of dead letters."""
-        return self.provenance
 
 
 class Ended(Enum):
@@ -77,7 +53,7 @@ class HandlerProcess:
                 self._is_new = (
                     pipe.recv()
                 )  # It is ready; its start does not count for the deadline.
-            pipe.send(_message_of(message))
+            pipe.send(message)
             if not pipe.poll(self._limit_s):
                 self._drop()
                 raise Overdue(self._limit_s or 0.0)
@@ -124,7 +100,7 @@ def check_process_handler(handler: Callable[..., Any]) -> None:
         )
 
 
-def _handle_all(handler: Callable[[ProcessMessage], Any], pipe: Connection) -> None:
+def _handle_all(handler: Callable[[DetachedMessage], Any], pipe: Connection) -> None:
     """What the other process does: one message after the other, until the worker closes the pipe or is gone."""
     # Ctrl-C of a terminal is for the worker, which waits for this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -134,7 +110,7 @@ def _handle_all(handler: Callable[[ProcessMessage], Any], pipe: Connection) -> N
             pipe.send(_outcome_of(handler, pipe.recv()))
 
 
-def _outcome_of(handler: Callable[[ProcessMessage], Any], message: ProcessMessage) -> Outcome:
+def _outcome_of(handler: Callable[[DetachedMessage], Any], message: DetachedMessage) -> Outcome:
     """Call the handler; returns how it ended, in words that need no class of the handler's module."""
     try:
         check_returned(handler(message))
@@ -160,22 +136,3 @@ def _raise(outcome: Outcome) -> None:
         error = HandlerFailed(summary)
         error.add_note(trace.rstrip())
         raise error
-
-
-def _message_of(one: Delivered) -> ProcessMessage:
-    return ProcessMessage(
-        one.value,
-        one.key,
-        one.headers,
-        one.priority,
-        one.timestamp,
-        one.expires_at,
-        one.idempotency_key,
-        one.schema_id,
-        one.offset,
-        one.attempts,
-        one.topic,
-        one.partition,
-        one.last_error,
-        one.dead_letter,
-    )

@@ -102,10 +102,34 @@ class LeasedPart:
         return pa.RecordBatch.from_arrays(arrays, schema=found.schema)
 
 
+class DetachedMessage(Valued, frozen=True, gc=False):
+    """What pickle makes of a message that a client received: to read, and to answer by its `receipt`."""
+
+    key: bytes | None
+    headers: Headers
+    priority: int
+    timestamp: int
+    expires_at: int | None
+    idempotency_key: bytes | None
+    schema_id: int | None
+    offset: int
+    attempts: int
+    topic: str
+    partition: int
+    receipt: str
+    last_error: str | None
+    provenance: Provenance | None
+
+    @property
+    def dead_letter(self) -> Provenance | None:
+        """Where it came from and why it died, if it is of a topic of dead letters."""
+        return self.provenance
+
+
 class Received(Valued, frozen=True, gc=False):
     """A message that is leased to this client until it is answered or its time is up.
 
-    `attempts` counts deliveries from 1. Times are nanoseconds since 1970.
+    `attempts` counts deliveries from 1. Times are nanoseconds since 1970. In another process it is a `DetachedMessage`.
     """
 
     key: bytes | None
@@ -145,6 +169,12 @@ class Received(Valued, frozen=True, gc=False):
     def last_error(self) -> str | None:
         """Why the last attempt failed; None at the first one."""
         return self.part.last_error(self.offset)
+
+    def __reduce__(self) -> tuple[type[DetachedMessage], tuple[Any, ...]]:
+        names = DetachedMessage.__struct_fields__
+        return DetachedMessage, tuple(
+            getattr(self, "dead_letter" if name == "provenance" else name) for name in names
+        )
 
 
 class Delivered(Received, frozen=True, gc=False):
@@ -242,6 +272,10 @@ class Polled(Sequence[M], Generic[M]):
     def arrow(self, columns: Sequence[str] | None = None) -> "pa.Table":
         """All messages as one Arrow table; keys and values are not copied. Needs `penstock[arrow]`."""
         return arrow_table(columns, lambda wanted: [one.record_batch(wanted) for one in self.parts])
+
+    def __reduce__(self) -> tuple[type[list[M]], tuple[list[M]]]:
+        """In another process: a list of `DetachedMessage`."""
+        return list, ([*self],)
 
     def __repr__(self) -> str:
         return f"<{len(self)} messages of {sorted({part.place for part in self.parts})}>"

@@ -8,9 +8,9 @@ from ..api.answers import Answer, Kind, LeaseAnswer, LeaseOutcome, answers_of, s
 from ..api.receipts import Place, Receipt, read_receipt
 from ..api.units import time_text
 from ..errors import NotFound, PenstockError, Refused, StaleReceipt
-from .leased_messages import Polled, Received
+from .leased_messages import DetachedMessage, Polled, Received
 
-Receipts = Received | str | Iterable[Received | str]
+Receipts = Received | DetachedMessage | str | Iterable[Received | DetachedMessage | str]
 """A leased message, its receipt, or several of either."""
 
 _MS_NS = 1_000_000
@@ -36,7 +36,7 @@ def receipts_of(held: Receipts) -> list[str]:
     """The receipts of messages. Refused if one is no message, and no receipt."""
     if isinstance(held, str):
         return [held]
-    if isinstance(held, Received):
+    if isinstance(held, Received | DetachedMessage):
         return [held.receipt]
     if isinstance(held, Polled):
         return held.receipts()
