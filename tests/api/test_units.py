@@ -14,6 +14,7 @@ from penstock.api.units import (
     datetime_ns,
     duration_ms,
     duration_ns,
+    moment_ns,
     priority_of,
     setting_number,
     size_bytes,
@@ -93,6 +94,14 @@ def test_a_datetime_needs_a_zone():
     for wrong in (datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None), "2026-01-01"):
         with pytest.raises(Refused, match="at"):
             datetime_ns(wrong, "at")
+
+
+@pytest.mark.parametrize("year", [1, 1969, 2263, 9999])
+def test_a_moment_is_one_that_a_message_may_have(year):
+    for outside in (datetime(year, 1, 1, tzinfo=UTC), f"{year:04}-01-01T00:00:00Z"):
+        with pytest.raises(Refused, match=r"start is outside 1970\.\.2262"):
+            moment_ns(outside, "start")
+    assert moment_ns(datetime(1970, 1, 1, tzinfo=UTC)) == moment_ns("1970-01-01T00:00:00Z") == 0
 
 
 def test_priorities_by_name_and_number():

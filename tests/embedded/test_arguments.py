@@ -145,6 +145,10 @@ def test_get_many_of_a_plain_queue_refuses_the_same(tmp_path):
 def test_a_topic_is_named_by_text(topic):
     with penstock.Broker() as broker:
         for call in (
+            lambda: broker.publish(topic, b"x"),
+            lambda: broker.publish(topic, b"x", delay="1h"),
+            lambda: broker.publish_many(topic, [b"x"]),
+            lambda: broker.publish_many(topic, [b"x"], delay="1h"),
             lambda: broker.read(topic, 0),
             lambda: broker.open_group(topic, "g"),
             lambda: broker.poll(topic, "g"),

@@ -165,7 +165,11 @@ def time_ns(written: str, what: str) -> int:
             field=what,
         ) from None
     time = int(whole.timestamp()) * _S_NS + int((found[3] or "0").ljust(9, "0"))
-    if not 0 <= time < 1 << 63:
+    return _storable_ns(time, what)
+
+
+def _storable_ns(time: int, what: str) -> int:
+    if not 0 <= time <= _TIME_NS_MAX:
         raise Refused(f"{what} is outside 1970..2262", field=what)
     return time
 
@@ -214,9 +218,9 @@ def priority_of(given: object) -> int:
 
 
 def moment_ns(when: Moment, what: str = "a moment") -> int:
-    """A moment in nanoseconds since 1970. Refused if it is none, or a datetime without a time zone."""
+    """A moment in nanoseconds since 1970. Refused outside 1970..2262, or if it is none, or has no time zone."""
     if isinstance(when, datetime):
-        return datetime_ns(when, what)
+        return _storable_ns(datetime_ns(when, what), what)
     if isinstance(when, str):
         return time_ns(text(what, when), what)
     return whole_number(what, when, 0, _TIME_NS_MAX)

@@ -196,7 +196,9 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
         now_ns = self.driver.now().wall_ns
         if is_delayed(options):
             delayed = [delayed_of(value, options, now_ns)]
-            return publish(self.driver, Schedule(topic, delayed, partition), acks_of(acks))[0]
+            return publish(self.driver, Schedule(_topic(topic), delayed, partition), acks_of(acks))[
+                0
+            ]
         message = make_message(value, options, now_ns=now_ns)
         return self.publish_many(topic, [message], acks=acks, partition=partition)[0]
 
@@ -214,12 +216,12 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
         if when:
             given = several("the messages of publish_many", messages)
             delayed = [delayed_of(one, when, now_ns) for one in given]
-            return publish(self.driver, Schedule(topic, delayed, partition), acks_of(acks))
+            return publish(self.driver, Schedule(_topic(topic), delayed, partition), acks_of(acks))
         ready = [
             one if isinstance(one, Message) else make_message(one, {}, now_ns=now_ns)
             for one in several("the messages of publish_many", messages)
         ]
-        return publish(self.driver, Publish(topic, ready, partition), acks_of(acks))
+        return publish(self.driver, Publish(_topic(topic), ready, partition), acks_of(acks))
 
     def transaction(self, *, timeout: Duration = "60s") -> Transaction:
         """Publish to several topics and partitions, all or none.
