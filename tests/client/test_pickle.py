@@ -65,3 +65,11 @@ def test_a_detached_dead_letter_says_why_it_died(client):
     detached = pickle.loads(pickle.dumps(dead))
     assert detached.dead_letter == dead.dead_letter
     assert detached.dead_letter.last_error == "no such customer"
+
+
+def test_a_transaction_acks_a_detached_message(client):
+    published(client, "staged", b"x")
+    (message,) = client.poll("staged", "readers")
+    with client.transactional_producer("detached").transaction() as work:
+        work.ack(pickle.loads(pickle.dumps(message)))
+    assert [one.lag for one in client.lag("readers").partitions if one.topic == "staged"] == [0]

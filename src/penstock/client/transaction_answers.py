@@ -6,7 +6,7 @@ from ..api.answers import Kind, LeaseAnswer, answers_of
 from ..api.receipts import read_receipt
 from ..api.transaction_answers import StagedOffset
 from ..errors import Refused
-from .leased_messages import LeasedPart, Polled, Received, reason_text
+from .leased_messages import DetachedMessage, LeasedPart, Polled, Received, reason_text
 from .membership import place_of
 from .poll import Receipts, receipts_of
 
@@ -67,7 +67,7 @@ def _by_part(held: Receipts) -> dict[LeasedPart, set[int]]:
     if isinstance(held, Polled):
         return {part: set(part.offsets) for part in held.parts}
     found: dict[LeasedPart, set[int]] = {}
-    for one in (held,) if isinstance(held, Received | str) else held:
+    for one in (held,) if isinstance(held, Received | DetachedMessage | str) else held:
         if isinstance(one, Received):
             found.setdefault(one.part, set()).add(one.offset)
     return found

@@ -11,7 +11,7 @@ from ...api.answers import Kind, LeaseAnswer
 from ...api.arguments import several
 from ...api.contents import Content
 from ...api.units import Duration, duration_ms
-from ..leased_messages import Polled, Received
+from ..leased_messages import DetachedMessage, Polled, Received
 from ..poll import Receipts
 from ..publish import Outgoing, PublishOptions, outgoing_of
 from ..transaction_answers import WithheldMessages, lease_answers
@@ -54,7 +54,7 @@ class StagedWork(ABC):
 
     def _answer(self, held: Receipts, kind: Kind, reason: str = "", ms: int | None = None) -> None:
         self._require_open()
-        if not isinstance(held, Received | Polled | str):
+        if not isinstance(held, Received | DetachedMessage | Polled | str):
             held = [*several("messages", held)]
         answers = lease_answers(held, kind, reason, ms)
         self._withheld.add(held)
