@@ -47,7 +47,7 @@ class Received(Valued, frozen=True, gc=False):
 
     @property
     def id(self) -> int:
-        """Its number in a queue of one partition, counted from 1."""
+        """The number of the message in a queue of one partition, counted from 1."""
         return self.offset + 1
 
     @property

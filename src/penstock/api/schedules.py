@@ -69,12 +69,12 @@ class ScheduleDescription(msgspec.Struct, frozen=True):
 
     @property
     def last_due(self) -> str | None:
-        """As text, in UTC."""
+        """When the last occurrence was due, as text in UTC; None before the first one."""
         return None if self.last_due_ns is None else time_text(self.last_due_ns)
 
     @property
     def next_due(self) -> str | None:
-        """As text, in UTC."""
+        """When the next occurrence is due, as text in UTC; None if there is none."""
         return None if self.next_due_ns is None else time_text(self.next_due_ns)
 
 

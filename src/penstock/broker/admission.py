@@ -42,7 +42,7 @@ class DiskGuard:
             self.admit_bytes(sum(map(size_of, messages)), now)
 
     def admit_bytes(self, size: int, now: Now) -> None:
-        """The same for a size."""
+        """Count bytes that are to be written, or raise NoSpace."""
         if not self._min_free_bytes:
             return
         admitted = self._admitted_bytes + size

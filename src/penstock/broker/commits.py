@@ -220,7 +220,7 @@ class NamedCommits:
             except Fatal:
                 raise
             except PenstockError:
-                continue  # Whoever asks for it again hears why.
+                continue  # The next call about this commit hears why.
         return has_decided
 
     def _require_distinct(self, chosen: Iterable[NamedStaging]) -> None:

@@ -25,7 +25,7 @@ class QueryStarted(msgspec.Struct, frozen=True, array_like=True, tag_field="kind
 
 
 class QueryForgotten(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=18):
-    """Its first batch is done, or it is wanted no more."""
+    """The first batch of a query is done, or the query is not wanted any more."""
 
     name: str
 

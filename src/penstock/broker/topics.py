@@ -44,7 +44,7 @@ class TopicConfigured(_Record, frozen=True, tag=2):
 
 
 class PartitionsAdded(_Record, frozen=True, tag=3):
-    """Its number of partitions from now on."""
+    """The number of partitions that a topic has from now on."""
 
     partitions: int
     at_ns: int
@@ -219,7 +219,7 @@ def _expected(name: str) -> str:
 
 
 def _storable(name: str, value: object) -> object:
-    """As the journal of topics can hold it. InvalidConfig if it could not, though it is of the right kind."""
+    """Returns the value of a setting. InvalidConfig if the journal of topics could not hold it."""
     if isinstance(value, int) and abs(value) >= _NUMBER_BEYOND:
         raise InvalidConfig(name, value, f"below {_NUMBER_BEYOND}")
     if isinstance(value, float) and not isfinite(value):

@@ -205,7 +205,7 @@ class Transactions:
                 if is_awaited and not self._is_staged(producer):
                     continue
             except (NotFound, PartitionFaulty):
-                over.append(producer_id)  # Whoever asks for it again hears why.
+                over.append(producer_id)  # The next call of its producer hears why.
                 continue
             over.append(producer_id)
             if is_awaited:

@@ -81,7 +81,7 @@ def add(
 
 
 def absolute(path: Path | None) -> str | None:
-    """As every later directory understands it."""
+    """Returns a path that means the same in every directory."""
     return None if path is None else str(path.expanduser().absolute())
 
 

@@ -62,7 +62,7 @@ def stats_of(server: HelloReply, topics: Sequence[TopicDescription]) -> Stats:
 
 
 def health_of(found: Health, server: HelloReply) -> dict[str, Any]:
-    """As `/health` of HTTP says it."""
+    """Returns what `/health` of HTTP shows."""
     checks = found.checks()
     return {
         "status": status_of(checks),

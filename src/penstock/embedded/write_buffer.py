@@ -355,7 +355,7 @@ class WriteBuffer:
     def flush(self) -> None:
         """Write everything that was put so far. NoSpace: it stays in memory, and puts are refused.
 
-        With `fsync="always"` the puts raise that, and nobody else.
+        With `fsync="always"` only the puts raise that.
         """
         if self.messages.waiting:
             with self.lock:

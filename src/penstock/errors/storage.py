@@ -43,7 +43,7 @@ class NoSpace(Unavailable):
 
 
 class PartitionFaulty(Unavailable):
-    """Its files are damaged or missing. To try again is no use before an operator has seen to them."""
+    """Files of a partition are damaged or missing. Another try is no use before an operator has seen to them."""
 
     code = "PARTITION_FAULTY"
     retriable = False

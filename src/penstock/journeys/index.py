@@ -66,7 +66,7 @@ class Block:
         return None if self._stored is None else BitMap64.deserialize(self._stored)
 
     def stored(self) -> bytes:
-        """Its keys as bytes; none if it is unreadable."""
+        """Returns the keys as bytes; empty if the index cannot be read."""
         return self._stored or b""
 
     def may_hold(self, wanted: BitMap64) -> bool:

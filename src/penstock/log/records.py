@@ -37,7 +37,7 @@ class RecordFormat(Generic[Record]):
     def to_batches(
         self, records: Iterable[Record], *, marks: Marks, now_ns: int
     ) -> Iterator[Encoded]:
-        """As many batches as it takes: none is large because its records are."""
+        """Yields batches of records; a new one begins where the records of the last one have grown large."""
         values: list[bytes] = []
         size = 0
         for value in map(self.encode, records):

@@ -67,10 +67,10 @@ class LocalReign:
         return Epoch(epoch + 1)
 
     def opened(self, log: "Log") -> None:
-        """Nobody else hears of it."""
+        """No other node has to hear of it."""
 
     def removed(self, directory: str) -> None:
-        """Nobody else hears of it."""
+        """No other node has to hear of it."""
 
     def committed_end(self, log: "Log") -> Offset:
         return log.durable_end

@@ -37,7 +37,7 @@ HEAD_BYTES_MAX = 1 << 20
 # The largest batch that a node stores, and room for its head.
 PAYLOAD_BYTES_MAX = 64 << 20
 LOGS_A_FRAME = 1000
-"""As many logs an Inventory or a Parted has at most: a longer list takes several frames."""
+"""How many logs an Inventory or a Parted has at most: a longer list takes several frames."""
 _SIZES = struct.Struct("<II")
 PREFIX_BYTES = _SIZES.size
 

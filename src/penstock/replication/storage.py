@@ -375,7 +375,7 @@ def _first_epoch(facts: LogFacts, start: int) -> EpochStart:
 
 
 def _drop_old_snapshots(disk: Disk, log: Log) -> None:
-    """As the leader does: the two newest stay."""
+    """Remove all snapshots but the two newest, which is what the leader keeps."""
     for offset in snapshot_offsets(disk, log.directory)[:-2]:
         remove_snapshot(disk, log.directory, offset)
 

@@ -270,7 +270,7 @@ class Stream:
         return self._told(event) or self._live() or self._level()
 
     def _batches(self, index: int, event: Event) -> list[Buffer]:
-        """As many batches of one log as follow each other, in one frame."""
+        """Returns one frame with the batches of a log that follow each other."""
         recent, parts, size = self.leader.recent, [event.data], len(event.data)
         while index + 1 < len(recent):
             following = recent[index + 1]

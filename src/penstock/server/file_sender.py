@@ -75,7 +75,7 @@ class FileSender:
         return True
 
     def _send_some(self) -> int:
-        """As much as the socket takes; none if the file ends here."""
+        """Send what the socket takes. Returns how many bytes that were; 0 if the file ends here."""
         try:
             return os.sendfile(self._socket, self._file.number, self._position, self._left)
         except OSError as error:

@@ -34,7 +34,7 @@ def leased_parts(messages: LeasedMessages) -> bytes:
 
 
 def _columns(part: LeasedPart) -> Columns:
-    """As an encoder takes them. What is known to say nothing is not looked through."""
+    """Returns the columns of a part for an encoder. A bare part has values and timestamps only."""
     if not part.is_bare:
         return without_empty(part.columns)
     return Columns(values=part.columns.values, timestamps=one_or_all(part.columns.timestamps))

@@ -35,7 +35,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """The same for people."""
+    """One line of text for each record, for people."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_time_of(record)} {record.levelname:7} {record.getMessage()}"

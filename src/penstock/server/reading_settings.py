@@ -304,7 +304,7 @@ def _topic_reference() -> list[str]:
 
 
 def _written(value: Any) -> str:
-    """As one would write it in YAML."""
+    """Returns a value in the form that YAML has for it."""
     return msgspec.json.encode(value).decode() if not isinstance(value, str) else value or '""'
 
 

@@ -266,13 +266,13 @@ class ClusterWorld:
         self._later(1200, again)
 
     def _watch(self) -> None:
-        """Somebody looks now and then whether there is a leader."""
+        """Look again and again whether there is a leader."""
         self._later(700, self._watch)
         if not self.leaders():
             self._promote()
 
     def _promote(self) -> None:
-        """As the runbook says: ask enough nodes that have lost nothing, have them promise, and take the longest."""
+        """Do as the runbook says: ask enough nodes that have lost nothing, have them promise, take the longest."""
         asked = [
             one
             for one in self.members.values()

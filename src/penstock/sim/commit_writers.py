@@ -265,7 +265,7 @@ class CommitWriter:
         self.commit = self._new_commit(chosen)
 
     def _new_commit(self, chosen: list[CommitAttempt]) -> SimCommit:
-        """As one transaction, to which all messages of the attempts belong from now on."""
+        """Returns the commit of some attempts: one transaction, which all of their messages belong to from now on."""
         books = self.world.books.transactions
         self._made += 1
         transaction = SimTransaction(f"{self.name}/{self.sequence}/commit {self._made}")

@@ -140,7 +140,7 @@ class World:
         raise Violation(Checker.LIVENESS, "; ".join(self._unrest()) or "the node does not start")
 
     def _look_for_damage(self) -> None:
-        """A delayed message that cannot be read is told to nobody who asks for nothing. Violation: see `_refuse`."""
+        """Look for delayed messages that cannot be read, of which no client hears unasked. Violation: see `_refuse`."""
         for partition in () if self.driver is None else self.driver.node.partitions():
             if stuck := partition.machine.delays.stuck:
                 damage = delaying.describe(partition, stuck.min()).damage

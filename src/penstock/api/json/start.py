@@ -19,6 +19,6 @@ def start_of(to: str | int, field: str = "to") -> Start:
 
 
 def start_in(query: str) -> Start:
-    """The same from a query, where a number is text, too."""
+    """Where a group begins, from a query string: up to 15 digits are an offset. BadRequest names `start`."""
     is_offset = query.isascii() and query.isdecimal() and len(query) <= _OFFSET_DIGITS_MAX
     return start_of(int(query) if is_offset else query, "start")

@@ -113,7 +113,7 @@ def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> FetchR
 
 
 def _limited(data: memoryview, seed: int, offset: int, limit: int) -> tuple[memoryview, int]:
-    """As many batches as are needed for so many offsets."""
+    """Returns the batches that the first `limit` offsets need, and where the next one begins."""
     size, next_offset = 0, offset
     for head, _ in batches_in(data, seed=seed, is_verified=True):
         size, next_offset = size + head.length, head.next_offset

@@ -63,7 +63,7 @@ def stage_answers(node: "Node", command: StageAnswers, now: Now) -> None:
 
 def stage_named_answers(node: "Node", command: StageNamedAnswers, now: Now) -> None:
     staging_id = staging_number(command.staging)
-    # Whoever's it is: see `_open_or_next`.
+    # The key that answers need not be the one that owns the staging: see `_open_or_next`.
     _, staging = node.commits.staging(staging_id)
     key = TransactionKey(staging_id, NAMED_NUMBER)
     claimant = Claimant(key, node.commits.siblings(staging))
@@ -89,7 +89,7 @@ def _claim(found: Sequence[Answered], claimant: Claimant, now: Now) -> None:
 
 
 def _open_or_next(node: "Node", producer_id: int, epoch: int) -> Producer:
-    """The producer, whoever's it is: answers come from a key that may consume, which owns no producer."""
+    """The producer, of any owner: answers come from a key that may consume, which owns no producer."""
     return node.transactions.coordinator(producer_id).require(producer_id, epoch)
 
 

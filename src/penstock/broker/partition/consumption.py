@@ -164,7 +164,7 @@ def ready_count(partition: Partition, delivery: Delivery) -> int:
 
 
 def ready_for(partition: Partition, group: str) -> int:
-    """The same for a group that may not have begun here: then everything there is."""
+    """How many messages are ready for a group; all of the partition's, if it has not begun here."""
     if group in partition.machine.numbers:
         return ready_count(partition, partition.group(group))
     return partition.messages.end_offset - partition.messages.start_offset

@@ -55,7 +55,7 @@ class _Lease(NamedTuple):
     total: int
 
     def left_of(self, held: BitMap64) -> "_Lease":
-        """The same with what is still held; cut down only when most of it is gone."""
+        """Returns a lease of what is still held. A lease of which most is held stays as it is."""
         if len(held) * 4 > self.total:
             return self
         parts = [part.among(held) for part in self.parts]

@@ -166,7 +166,10 @@ def _append(
     places: dict[int, int],
     now: Now,
 ) -> list[Letter]:
-    """As messages, whose offsets `places` gets. A batch has the sequence of its last letter: all of it or nothing."""
+    """Append letters as messages, and note their offsets in `places`. Returns the letters that are refused.
+
+    A batch has the sequence of its last letter, so that it is appended whole or not at all.
+    """
     refused: list[Letter] = []
     pairs = _with_messages(source, letters, refused)
     for piece in in_pieces(pairs, lambda pair: size_of(pair[1]), bytes_max=_BATCH_BYTES):
@@ -201,7 +204,7 @@ def _with_messages(
 def _take_effect(
     source: Partition, destination: Partition, letters: Sequence[Letter], now: Now
 ) -> list[Letter]:
-    """As records, in one batch with the note that the letter came.
+    """Record what letters ask for, in one batch with the note that they came. Returns the letters that are refused.
 
     A transaction ends here; or one group alone gets its old message once more.
     """

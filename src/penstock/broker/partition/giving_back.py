@@ -25,7 +25,7 @@ def give_back(
 def take_back(
     partition: Partition, delivery: Delivery, lease: int, offsets: BitMap64, now: Now
 ) -> AnswerResult:
-    """The same on an administrator's word: what the lease does not hold any more is stale."""
+    """Give messages of a lease back for an administrator. Those that the lease does not hold any more are stale."""
     consumption.expire(partition, delivery, now)
     held = offsets & delivery.leases.holding(lease)
     give_back(partition, delivery, lease, offsets, now)
@@ -33,6 +33,6 @@ def take_back(
 
 
 def give_back_all(partition: Partition, delivery: Delivery, member: str, now: Now) -> None:
-    """The same for everything that a member holds."""
+    """Give back everything that a member holds."""
     for lease in [one for one in delivery.leases.by_number.values() if one.member == member]:
         give_back(partition, delivery, lease.number, lease.offsets(), now)

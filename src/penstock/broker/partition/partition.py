@@ -146,7 +146,7 @@ class Partition:
         return min(firing_ns, min(groups_ns, default=NEVER_NS))
 
     def next_firing_ns(self, now: Now) -> float:
-        """The same for delayed and recurring messages."""
+        """When a delayed or recurring message is due next; never, if there is none."""
         walls_ns = (self.machine.delays.next_ns(), self.timetable.next_ns())
         wall_ns = min((one for one in walls_ns if one is not None), default=None)
         return NEVER_NS if wall_ns is None else now.monotonic_ns + max(0, wall_ns - now.wall_ns)
@@ -367,8 +367,11 @@ class Partition:
         return self._plan()
 
     def plan_snapshot(self) -> PartitionPlan:
-        """The same with a snapshot. Where other nodes have these logs, too, it waits until they have all that it speaks
-        of: what may still be cut is in no snapshot. A later plan has it then."""
+        """Plan a sync with a snapshot.
+
+        Where other nodes have these logs, too, the snapshot waits for a later plan, until they have all that it speaks
+        of: what may still be cut is in no snapshot.
+        """
         if self._held is None or self.is_committed:
             self._decisions_since_snapshot = self._bytes_since_snapshot = 0
             content = self.journal.plan_snapshot(self.messages, self.machine).snapshot

@@ -27,7 +27,7 @@ class PartitionId(NamedTuple):
 
     @property
     def as_source(self) -> int:
-        """The same as one number, for outboxes and log ids."""
+        """The partition as one number, for outboxes and log ids."""
         return self.topic_id << 20 | self.number
 
 

@@ -244,7 +244,7 @@ def _read(partition: Partition, stagings: Sequence[Staging]) -> Iterator[Encoded
 
 
 def _as_published(batch: memoryview, stored: Head, offset: int) -> Encoded:
-    """Its origin is its place in the staging log. There are no idempotency keys: they are refused with the staging."""
+    """Returns a staged batch to publish. Its origin is the place in the staging log; there are no idempotency keys."""
     encoded = dense(batch, stored)
     head = with_origin(encoded.head, stored.epoch, offset)
     return Encoded(head, encoded.body, has_idempotency_keys=False)
