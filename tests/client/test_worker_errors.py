@@ -162,9 +162,10 @@ async def test_what_on_failure_raises_ends_an_asynchronous_worker_with_it(url):
             await asyncio.wait_for(worker.run(), 120)
 
 
-def test_a_retry_without_a_unit_is_refused_where_it_is_made():
-    for delay in ("5", -1, float("nan"), True):
+def test_a_retry_that_no_server_takes_is_refused_where_it_is_made():
+    for delay in ("5", -1, float("nan"), True, "367d"):
         with pytest.raises(Refused, match="delay"):
             Retry("busy", delay=delay)
     assert Retry("busy", delay="5s").delay == "5s"
+    assert Retry("busy", delay="366d").delay == "366d"
     assert str(Reject("no")) == "no"

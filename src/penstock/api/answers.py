@@ -10,15 +10,18 @@ from typing import ClassVar
 
 import msgspec
 
-from ..errors import MalformedBatch, PenstockError, StaleReceipt, TooLarge
+from ..errors import MalformedBatch, PenstockError, Refused, StaleReceipt, TooLarge
 from ..model import Buffer
 from .command import Command
 from .principals import Action
 from .receipts import Place, Receipt, write_receipt
+from .units import Duration, duration_ms
 
 _MAGIC = b"PAN1"
 MESSAGES_MAX = 100_000
 REASON_CHARACTERS_MAX = 4096
+# 366 days: longer than any schedule, and far from where times overflow.
+DELAY_MS_MAX = 366 * 24 * 3600 * 1000
 
 
 class Kind(Enum):
@@ -153,6 +156,21 @@ def checked_reason(reason: str) -> str:
     if len(reason) > REASON_CHARACTERS_MAX:
         raise TooLarge("reason in characters", found=len(reason), limit=REASON_CHARACTERS_MAX)
     return reason
+
+
+def check_delay(delay_ms: int) -> None:
+    """Refused, unless a nack may put a message off that long."""
+    if not 0 <= delay_ms <= DELAY_MS_MAX:
+        raise Refused(f"delay must be in 0..{DELAY_MS_MAX} ms (366 days), got {delay_ms}")
+
+
+def nack_delay_ms(delay: Duration | None) -> int | None:
+    """The delay of a nack in milliseconds; None: the backoff of the topic. Refused if it is none, or too long."""
+    if delay is None:
+        return None
+    delay_ms = duration_ms(delay, "delay")
+    check_delay(delay_ms)
+    return delay_ms
 
 
 _DECODE = msgspec.msgpack.Decoder(list[LeaseAnswer]).decode

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from ..api.answers import Kind
+from ..api.answers import Kind, nack_delay_ms
 from ..api.arguments import type_name
 from ..api.dead_letters import DEAD_LETTER_SUFFIX, split_headers
 from ..api.units import Duration, duration_ms
@@ -189,7 +189,7 @@ class Delivered(Received, frozen=True, gc=False):
 
     def nack(self, reason: str = "", *, delay: Duration | None = None) -> bool:
         """Failed: try again after the backoff, or after `delay`; a dead letter if that was the last attempt."""
-        ms = None if delay is None else duration_ms(delay)
+        ms = nack_delay_ms(delay)
         return self._buffer.add(self.part, self.offset, Kind.NACK, shortened(reason), ms)
 
     def reject(self, reason: str = "") -> bool:

@@ -7,8 +7,9 @@ from pathlib import Path
 from traceback import TracebackException, extract_tb
 from typing import Any
 
+from ..api.answers import nack_delay_ms
 from ..api.arguments import flag, whole_number
-from ..api.units import Duration, duration_ms, duration_s
+from ..api.units import Duration, duration_s
 from ..errors import Refused
 from .consumer_options import ConsumerOptions
 from .leased_messages import Delivered
@@ -42,8 +43,7 @@ class Retry(Exception):
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason)
         # Looked at where the handler fails: its worker could not send it.
-        if delay is not None:
-            duration_ms(delay, "delay")
+        nack_delay_ms(delay)
         self.delay = delay
 
 

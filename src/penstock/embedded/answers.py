@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from ..api.answers import Answer, Kind, LeaseAnswer
+from ..api.answers import Answer, Kind, LeaseAnswer, nack_delay_ms
 from ..api.receipts import Place, read_receipt
 from ..api.received import Received
 from ..api.units import Duration, duration_ms
@@ -106,7 +106,7 @@ class QueueAnswers:
     ) -> None:
         """Failed: try again after a backoff that grows with each attempt, or after `delay`."""
         self._require_manual("nack")
-        delay_ms = None if delay is None else duration_ms(delay)
+        delay_ms = nack_delay_ms(delay)
         answer(self._driver, Kind.NACK, held, reason=reason, ms=delay_ms)
 
     def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:

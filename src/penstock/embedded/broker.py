@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from msgspec import UNSET, UnsetType
 
-from ..api.answers import Kind, ReleaseMember
+from ..api.answers import Kind, ReleaseMember, nack_delay_ms
 from ..api.arguments import (
     choice,
     flag,
@@ -295,7 +295,7 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
         self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
     ) -> None:
         """Failed: try again after a backoff that grows with each attempt, or after `delay`."""
-        delay_ms = None if delay is None else duration_ms(delay)
+        delay_ms = nack_delay_ms(delay)
         answer(self.driver, Kind.NACK, held, reason=reason, ms=delay_ms)
 
     def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:

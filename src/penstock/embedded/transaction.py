@@ -7,7 +7,7 @@ from typing import Self, Unpack
 
 from msgspec import UNSET, UnsetType
 
-from ..api.answers import Kind, LeaseAnswer
+from ..api.answers import Kind, LeaseAnswer, nack_delay_ms
 from ..api.arguments import several, text, whole_number
 from ..api.publish import Delayed
 from ..api.transaction_answers import StageAnswers, StagedOffset, StageOffsets
@@ -74,7 +74,7 @@ class TransactionBlock:
         self, held: Held | Iterable[Held], reason: str = "", *, delay: Duration | None = None
     ) -> None:
         """Have messages tried again, after the commit and a backoff, or after `delay`."""
-        delay_ms = None if delay is None else duration_ms(delay)
+        delay_ms = nack_delay_ms(delay)
         self._answer(lease_answers(Kind.NACK, held, reason=reason, ms=delay_ms))
 
     def reject(self, held: Held | Iterable[Held], reason: str = "") -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyroaring import BitMap64
 
-from ...api.answers import Kind, LeaseAnswer, stale_receipt
+from ...api.answers import Kind, LeaseAnswer, check_delay, stale_receipt
 from ...api.command import Command
 from ...api.commits import StageNamedAnswers
 from ...api.transaction_answers import StageAnswers, StagedOffset, StageOffsets
@@ -108,7 +108,7 @@ def _answered(node: "Node", said: LeaseAnswer, claimant: Claimant, now: Now) -> 
         )
     delay_ms = _BACKOFF
     if said.ms is not None:
-        consumption.check_delay(said.ms)
+        check_delay(said.ms)
         delay_ms = said.ms
     partition = node.partition(said.topic, said.partition)
     offsets = checked_offsets(said.offsets)

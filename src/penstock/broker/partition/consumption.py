@@ -6,6 +6,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
+from ...api.answers import check_delay
 from ...api.groups import PartitionLanes
 from ...api.leased import LeasedMessages, LeasedPart
 from ...api.receipts import Place
@@ -34,8 +35,6 @@ from .rows import Rows, by_priority, rows_of
 
 # A poll that found nothing fit to hand out looks at this many at a time, until it has found something.
 _LOOK_AHEAD = 10_000
-# 366 days: longer than any schedule, and far from where times overflow.
-_DELAY_MS_MAX = 366 * 24 * 3600 * 1000
 _MS = 1_000_000
 _NONE = BitMap64()
 _ALL_FIT = Undeliverable(_NONE, _NONE)
@@ -332,12 +331,6 @@ def extend(
     outcome = commands.extend(delivery, lease, offsets, duration_ms=duration_ms)
     partition.record(outcome.records, now)
     return outcome.reply
-
-
-def check_delay(delay_ms: int) -> None:
-    """Refused, unless a nack may put a message off that long."""
-    if not 0 <= delay_ms <= _DELAY_MS_MAX:
-        raise Refused(f"delay must be in 0..{_DELAY_MS_MAX} ms, got {delay_ms}")
 
 
 def check_duration(rules: DeliveryConfig, duration_ms: int) -> None:

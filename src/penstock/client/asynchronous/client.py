@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from ...api.answers import Kind
+from ...api.answers import Kind, nack_delay_ms
 from ...api.arguments import instance, partition_number, several, text, whole_number
 from ...api.commits import CommitStagings, DropStagings, NamedCommit, OpenStaging
 from ...api.consume import Poll
@@ -300,7 +300,7 @@ class AsyncClient(AsyncSchedules, AsyncSchemas):
         self, held: Receipts, reason: str = "", *, delay: Duration | None = None
     ) -> list[AnswerResult]:
         """Failed: try again after a backoff, or after `delay`; a dead letter if that was the last attempt."""
-        ms = None if delay is None else duration_ms(delay, "delay")
+        ms = nack_delay_ms(delay)
         return all_or_first_error(await self._answer(held, Kind.NACK, reason, ms))
 
     async def reject(self, held: Receipts, reason: str = "") -> list[AnswerResult]:

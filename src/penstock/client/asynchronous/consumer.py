@@ -7,12 +7,12 @@ from contextlib import suppress
 from secrets import token_hex
 from typing import Self
 
-from ...api.answers import Kind
+from ...api.answers import Kind, nack_delay_ms
 from ...api.arguments import several, text, whole_number
 from ...api.topics import DescribeTopic
 from ...api.transaction_answers import StageOffsets
 from ...api.transactions import ProducerSession
-from ...api.units import Duration, Moment, duration_ms, duration_s
+from ...api.units import Duration, Moment, duration_s
 from ...errors import NotOwner, PenstockError, Refused, StaleGeneration, Unavailable, UnknownMember
 from ...model import check_name
 from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
@@ -235,9 +235,7 @@ class AsyncConsumer:
 
     def nack(self, messages: OneOrMany, reason: str = "", *, delay: Duration | None = None) -> None:
         """Failed: try again after the backoff, or after `delay`; a dead letter if that was the last attempt."""
-        self._buffer.add_many(
-            messages, Kind.NACK, reason, None if delay is None else duration_ms(delay)
-        )
+        self._buffer.add_many(messages, Kind.NACK, reason, nack_delay_ms(delay))
 
     def reject(self, messages: OneOrMany, reason: str = "") -> None:
         """No attempt will ever succeed: dead letters, at once."""

@@ -7,10 +7,10 @@ from typing import Unpack
 
 from msgspec import UNSET, UnsetType
 
-from ...api.answers import Kind, LeaseAnswer
+from ...api.answers import Kind, LeaseAnswer, nack_delay_ms
 from ...api.arguments import several
 from ...api.contents import Content
-from ...api.units import Duration, duration_ms
+from ...api.units import Duration
 from ..leased_messages import DetachedMessage, Polled, Received
 from ..poll import Receipts
 from ..publish import Outgoing, PublishOptions, outgoing_of
@@ -45,7 +45,7 @@ class StagedWork(ABC):
 
     def nack(self, held: Receipts, reason: str = "", *, delay: Duration | None = None) -> None:
         """Have messages tried again after the commit and a backoff, or `delay`; as `ack`."""
-        ms = None if delay is None else duration_ms(delay, "delay")
+        ms = nack_delay_ms(delay)
         self._answer(held, Kind.NACK, reason, ms)
 
     def reject(self, held: Receipts, reason: str = "") -> None:
