@@ -47,12 +47,14 @@ def test_who_waits_longest_is_served_first_also_after_messages_for_others():
         ]
 
 
-def test_what_a_consumer_that_waited_leaves_unanswered_comes_back_in_time():
+@pytest.mark.parametrize("query", [lambda _: None, lambda broker: broker.in_flight("g")])
+def test_what_a_consumer_that_waited_leaves_unanswered_comes_back_in_time(query):
     with penstock.Broker() as broker:
         broker.create_topic("t", partitions=1, backoff_base_ms=0)
         waiter = broker.driver.polls.enter(Poll("t", "g", "a", 1, 50), LOCAL, FOR_EVER)
         broker.publish("t", b"x")
         assert [one.attempts for one in waiter.messages] == [1]
+        query(broker)
         assert [one.attempts for one in broker.poll("t", "g", timeout=60)] == [2]
 
 

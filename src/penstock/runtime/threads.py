@@ -284,7 +284,8 @@ class ThreadDriver:
 
     def _act_on(self, done: Done[Any], *, is_noted: bool) -> None:
         """Serve waiting consumers; tick in time for what was recorded; sync soon if letters wait for it."""
-        is_awaited = self.polls.waiting or self.members.waiting
+        # Not the waiters themselves: to serve the last of them leaves none, and its lease has a time, too.
+        is_awaited = self.is_awaited
         if is_awaited:
             self.serve(done)
         elif self.after_change is not None:
