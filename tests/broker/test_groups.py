@@ -215,8 +215,10 @@ def test_what_is_in_flight_can_be_looked_at_and_answered() -> None:
     world.node.tick(world.now())
     first, second = world.execute(ListInFlight(GROUP))
     assert (first.offset, first.attempts, first.member) == (0, 2, "ann")
-    assert (second.offset, second.attempts, second.deadline_in_ms) == (1, 1, 5000)
+    assert (second.offset, second.attempts, second.deadline_in_ms) == (1, 1, 4000)
     assert first.first_delivery_ns < first.last_delivery_ns == second.first_delivery_ns
+    world.now(2000)
+    assert [one.deadline_in_ms for one in world.execute(ListInFlight(GROUP))] == [2000, 2000]
     assert isinstance(world.answer(Kind.ACK, [first.receipt])[0], Answered)
 
 

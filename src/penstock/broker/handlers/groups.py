@@ -192,15 +192,15 @@ def _unfinished(places: Places) -> int:
     return sum(groups.unfinished(*place) for place in places)
 
 
-def list_in_flight(node: "Node", command: ListInFlight, _now: Now) -> list[InFlight]:
-    return [one for place in _places(node, command) for one in _in_flight(*place)]
+def list_in_flight(node: "Node", command: ListInFlight, now: Now) -> list[InFlight]:
+    return [one for place in _places(node, command) for one in _in_flight(*place, now)]
 
 
-def _in_flight(partition: Partition, delivery: Delivery) -> Iterator[InFlight]:
+def _in_flight(partition: Partition, delivery: Delivery, now: Now) -> Iterator[InFlight]:
     place = Place(partition.topic, partition.number, delivery.group)
     for lease in delivery.leases.by_number.values():
         for term in lease.terms:
-            left_ms = max(0, term.deadline_ns - delivery.now_ns) // _MS
+            left_ms = max(0, term.deadline_ns - now.monotonic_ns) // _MS
             for offset in each_offset(term.offsets):
                 failure = delivery.failures.get(offset)
                 attempts = delivery.attempts_of(offset)
