@@ -1,9 +1,12 @@
 """TLS, and what SIGHUP changes in a process that runs."""
 
 import http.client
+import os
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -139,6 +142,24 @@ def test_certificates_are_exchanged_and_bad_ones_are_not_taken(tmp_path, authori
         broker.signal(signal.SIGHUP)
         said(broker, "did you mean broker.id?")
         assert broker.stop() == 0
+
+
+def test_a_reload_that_is_asked_for_during_the_start_follows_it(tmp_path):
+    settings = tmp_path / "penstock.yaml"
+    os.mkfifo(settings)
+    command = [sys.executable, "-m", "penstock", "serve", "--port", "0"]
+    words = ["--data-dir", str(tmp_path / "data"), "--config", str(settings)]
+    with subprocess.Popen([*command, *words], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            # A pipe can be opened when the other side reads it: in the middle of the start.
+            with settings.open("w") as given:
+                process.send_signal(signal.SIGHUP)
+                given.write("broker: {id: first}\n")
+            assert any("data in" in line for line in process.stderr), "it has ended"
+            settings.write_text("broker: {id: second}\n")
+            assert any("reloaded; restart for: broker.id" in line for line in process.stderr)
+        finally:
+            process.kill()
 
 
 def test_one_connection_too_many_is_told_so(tmp_path):

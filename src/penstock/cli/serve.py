@@ -61,6 +61,9 @@ CONFIG = click.option(
 @click.option("--log-format", help="json or text.")
 def serve(file: Path | None, **flags: Any) -> None:
     """Run the broker until it is told to stop."""
+    from ..server.signals import delay_reload
+
+    delay_reload()
     warn_of_variables()
     settings = load_settings(file, flags)
     require_directory(settings.broker.data_dir)

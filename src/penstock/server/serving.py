@@ -6,7 +6,6 @@ import gc
 import logging
 import random
 import resource
-import signal
 import socket
 import ssl
 import time
@@ -41,6 +40,7 @@ from .logs import configure_logging
 from .otlp import SpanExport
 from .reading_settings import needs_restart, with_live
 from .settings import Settings
+from .signals import handle_signals
 from .standby.leading import Leading
 from .standby.turns import serve_in_turns
 from .tls import check_certificate, expires_at_ns, load_certificate, server_context
@@ -224,9 +224,7 @@ class Serving:
             self.is_stopping = True
             stopped.set()
 
-        for one in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(one, stop)
-        loop.add_signal_handler(signal.SIGHUP, lambda: self._take_over(app, context, binary))
+        handle_signals(loop, stop, lambda: self._take_over(app, context, binary))
 
     def _take_over(
         self, app: App, context: ssl.SSLContext | None, binary: BinaryServer | None
@@ -259,12 +257,16 @@ class Serving:
         remind_at = sample_at = 0.0
         is_insecure = not self.settings.broker.is_loopback and not self.settings.auth.enabled
         while True:
-            app.sweep()
-            if binary is not None:
-                binary.service.sweep()
-            if time.monotonic() >= sample_at:
-                sample_at = time.monotonic() + STEP_S
-                await app.sample()
+            try:
+                app.sweep()
+                if binary is not None:
+                    binary.service.sweep()
+                if time.monotonic() >= sample_at:
+                    sample_at = time.monotonic() + STEP_S
+                    await app.sample()
+            except (PenstockError, OSError) as error:
+                # Without sweeps no request would ever time out.
+                self.logger.error("a sweep failed, and the next one follows: %s", error)
             if is_insecure and time.monotonic() >= remind_at:
                 remind_at = time.monotonic() + _INSECURE_REMINDER_S
                 self.logger.warning(

@@ -1,7 +1,6 @@
 """The life of a broker with a standby: it leads, or it follows and refuses clients, in turns, until a signal."""
 
 import asyncio
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from ...runtime import RealDisk
 from ..audit import AuditLog
 from ..cluster_settings import split_address
 from ..settings import Settings
+from ..signals import handle_signals
 from ..tls import server_context
 from .following import Following
 from .leading import Leading
@@ -94,11 +94,7 @@ async def _follow(
         serving.is_stopping = True
         membership.changed.set()
 
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, stop)
-    loop.add_signal_handler(
-        signal.SIGHUP, lambda: logger.info("a node that follows reloads nothing")
-    )
+    handle_signals(loop, stop, lambda: logger.info("a node that follows reloads nothing"))
     while membership.role is not Role.LEADING and not serving.is_stopping:
         membership.changed.clear()
         await membership.changed.wait()
