@@ -71,3 +71,19 @@ def test_a_principal_with_prefixes_reaches_no_other_topic() -> None:
         authorise_command(READER, fetch("orders", 0, start))
     with pytest.raises(Forbidden, match="all topics"):
         authorise_command(READER, topics.ListTopics())
+
+
+@pytest.mark.parametrize("setting", ["key_subject", "value_subject"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda settings: topics.CreateTopic("mine.orders", 1, settings),
+        lambda settings: topics.ConfigureTopic("mine.orders", settings),
+    ],
+)
+def test_a_principal_with_prefixes_uses_no_other_schemas(command, setting) -> None:
+    administrator = Principal("a", Role.ADMIN, ("mine.",))
+    for within in ({}, {setting: ""}, {setting: "mine.customers"}, {"ttl_ms": 1}):
+        authorise_command(administrator, command(within))
+    with pytest.raises(Forbidden, match="customers"):
+        authorise_command(administrator, command({setting: "customers"}))

@@ -49,6 +49,12 @@ class Swept(NamedTuple):
     groups_forgotten: tuple[str, ...]
 
 
+def _subjects_in(settings: Mapping[str, Any]) -> Iterable[str]:
+    """Subjects whose schemas a topic is to use: a principal has to reach them as it does the topic."""
+    found = (settings.get(name) for name in ("key_subject", "value_subject"))
+    return (one for one in found if isinstance(one, str) and one)
+
+
 class CreateTopic(Command[None], frozen=True):
     """A new topic. `settings` are those that differ from the usual, under the names that users write.
 
@@ -62,7 +68,7 @@ class CreateTopic(Command[None], frozen=True):
     settings: Mapping[str, Any] = {}
 
     def topics(self) -> Iterable[str]:
-        return (self.name,)
+        return (self.name, *_subjects_in(self.settings))
 
 
 class ConfigureTopic(Command[TopicDescription], frozen=True):
@@ -74,7 +80,7 @@ class ConfigureTopic(Command[TopicDescription], frozen=True):
     changes: Mapping[str, Any]
 
     def topics(self) -> Iterable[str]:
-        return (self.name,)
+        return (self.name, *_subjects_in(self.changes))
 
 
 class AddPartitions(Command[int], frozen=True):
