@@ -141,7 +141,22 @@ def test_certificates_are_exchanged_and_bad_ones_are_not_taken(tmp_path, authori
         file.write_text(text + "broker: {idd: other}\n")
         broker.signal(signal.SIGHUP)
         said(broker, "did you mean broker.id?")
+        file.write_text("{}\n")
+        broker.signal(signal.SIGHUP)
+        said(broker, "restart for: tls.cert_file, tls.key_file")
+        assert serial_of(broker, authority)  # TLS goes on.
         assert broker.stop() == 0
+
+
+def test_tls_is_not_turned_on_by_a_reload(tmp_path, authority):
+    tls = write_certificate(tmp_path, authority, "first")
+    file = tmp_path / "penstock.yaml"
+    file.write_text("{}\n")
+    with served(tmp_path / "data", "--config", str(file)) as broker:
+        file.write_text(f"tls: {{cert_file: {tls.cert_file}, key_file: {tls.key_file}}}\n")
+        broker.signal(signal.SIGHUP)
+        said(broker, "restart for: tls.cert_file, tls.key_file")
+        assert broker.call("GET", "/health").status == 200
 
 
 def test_a_reload_that_is_asked_for_during_the_start_follows_it(tmp_path):

@@ -253,7 +253,7 @@ def needs_restart(old: Settings, new: Settings) -> list[str]:
         f"{section.name}.{one.name}"
         for section in fields(old)
         for one in fields(getattr(old, section.name))
-        if not (one.metadata["is_live"] or section.name == "tls")
+        if not _is_live(section.name, one, old, new)
         and getattr(getattr(old, section.name), one.name)
         != getattr(getattr(new, section.name), one.name)
     ]
@@ -267,10 +267,16 @@ def with_live(old: Settings, new: Settings) -> Settings:
         live = {
             one.name: getattr(theirs, one.name)
             for one in fields(ours)
-            if one.metadata["is_live"] or section.name == "tls"
+            if _is_live(section.name, one, old, new)
         }
         sections[section.name] = replace(ours, **live)
     return Settings(**sections)
+
+
+def _is_live(section: str, setting: "Field[Any]", old: Settings, new: Settings) -> bool:
+    """Whether a running process can take a setting over: a new certificate, too, but not TLS where there was none."""
+    is_exchange = section == "tls" and old.tls.is_on == new.tls.is_on
+    return setting.metadata["is_live"] or is_exchange
 
 
 def reference() -> str:
