@@ -48,8 +48,8 @@ def serve_nothing() -> None:
 def serve_slowly(data: str) -> None:
     """Run the server on a disk whose fsync takes as long as a real one's."""
     from penstock.server.logs import configure_logging
-    from penstock.server.reading_settings import read_settings
     from penstock.server.serving import Serving
+    from penstock.server.settings_sources import read_settings
 
     sync_really = os.fdatasync
 

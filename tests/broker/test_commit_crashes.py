@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api.commits import CommitStagings, OpenStaging, StageNamed, StagingRef
-from penstock.broker.partition.clearing import clear_staged
+from penstock.broker.partition.cleanup import clear_staged
 from penstock.errors import CommitNameTaken, NotFound, SequenceCommitted, StagingMismatch
 from penstock.model import Message
 from penstock.sim import SimDisk, Tree

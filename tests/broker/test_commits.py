@@ -18,7 +18,7 @@ from penstock.api.commits import (
 )
 from penstock.api.principals import Principal, Role
 from penstock.api.transactions import Staged
-from penstock.broker.partition.clearing import clear_staged
+from penstock.broker.partition.cleanup import clear_staged
 from penstock.codec import Marks, encode_messages
 from penstock.errors import (
     CommitInProgress,

@@ -7,7 +7,7 @@ from pyroaring import BitMap64
 
 from penstock.broker import Wanted
 from penstock.broker.partition import batch_cache, consumption
-from penstock.broker.partition.giving_back import give_back, give_back_all
+from penstock.broker.partition.release import give_back, give_back_all
 from penstock.codec import Columns, encode
 from penstock.errors import NoSpace, Refused
 from penstock.sim import SimDisk

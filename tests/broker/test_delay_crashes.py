@@ -6,7 +6,7 @@ import pytest
 
 from penstock.api.delays import DescribeDelays
 from penstock.api.publish import Delayed
-from penstock.broker.partition.clearing import clear_delayed
+from penstock.broker.partition.cleanup import clear_delayed
 from penstock.model import Message
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 

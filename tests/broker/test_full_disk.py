@@ -10,7 +10,7 @@ from penstock.api.keys import CreateKey, RevokeKey, RotateKey
 from penstock.api.principals import Role
 from penstock.api.start import EARLIEST
 from penstock.broker import Node
-from penstock.broker.sweeping import Due, Sweep, Sweeps, sweep_due
+from penstock.broker.sweeps import Due, Sweep, Sweeps, sweep_due
 from penstock.config import TopicConfig
 from penstock.errors import NoSpace
 from penstock.model import Message

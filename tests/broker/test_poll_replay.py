@@ -6,7 +6,7 @@ from penstock.api.consume import Poll
 from penstock.api.leased import LeasedMessages, LeasedPart
 from penstock.api.members import JoinGroup, PollMember
 from penstock.api.receipts import Place
-from penstock.broker.partition.giving_back import give_back_all
+from penstock.broker.partition.release import give_back_all
 from penstock.broker.poll_replay import PollReplay
 from penstock.model import MessageColumns
 

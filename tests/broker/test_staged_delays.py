@@ -8,7 +8,7 @@ from penstock.api.commits import StageNamed, StageNamedBatch
 from penstock.api.delays import ListDelayed
 from penstock.api.publish import Delayed
 from penstock.api.transactions import EndTransaction, Stage
-from penstock.broker.partition.clearing import clear_staged
+from penstock.broker.partition.cleanup import clear_staged
 from penstock.codec import Columns, encode
 from penstock.errors import Refused
 from penstock.model import Message

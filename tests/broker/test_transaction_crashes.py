@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from penstock.api.transactions import EndTransaction, Stage
-from penstock.broker.partition.clearing import clear_staged
+from penstock.broker.partition.cleanup import clear_staged
 from penstock.errors import ProducerFenced, TransactionInProgress
 from penstock.model import Message
 from penstock.sim import SimDisk, Tree

@@ -145,8 +145,10 @@ def collect(answers, found):
 def test_one_answer_cannot_spoil_those_that_are_sent_with_it():
     answers = AnswerBuffer()
     first, second, third = leased(answers, 4, 5, 9)
-    first.nack("later", delay=10**30)
-    second.nack("later", delay=float("inf"))
+    for message, too_long in ((first, 10**30), (second, float("inf"))):
+        with pytest.raises(Refused, match="366 days"):
+            message.nack("later", delay=too_long)
+        assert not message.is_answered
     third.reject(f"cannot read {os.fsdecode(bytes([255]))}")
     sent_bytes = b"".join(encode_command(Answer(answers.take())))
     assert b"cannot read \\udcff" in sent_bytes

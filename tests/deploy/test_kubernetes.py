@@ -10,7 +10,7 @@ import yaml
 
 from penstock.server.http.routing import Router
 from penstock.server.http.table import ROUTES
-from penstock.server.reading_settings import read_settings
+from penstock.server.settings_sources import read_settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 VERSIONS = ("1.29", kubernetes_validate.latest_version())

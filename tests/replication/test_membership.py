@@ -24,7 +24,7 @@ from penstock.server.standby.link import (
     dial,
 )
 from penstock.server.standby.membership import Membership
-from penstock.server.standby.operating import operate
+from penstock.server.standby.operator_requests import operate
 from penstock.server.standby.promotion import Role
 
 NOWHERE = "127.0.0.1:1"

@@ -23,8 +23,8 @@ from penstock.runtime.asynchronous import AsyncDriver
 from penstock.runtime.threads import ThreadDriver
 from penstock.runtime.world import World
 from penstock.server.http.routing import Route
-from penstock.server.reading_settings import read_settings
 from penstock.server.serving import make_app
+from penstock.server.settings_sources import read_settings
 from penstock.sim import SimDisk
 from penstock.testing import VirtualClock
 

@@ -9,7 +9,7 @@ from penstock.api.keys import RevokeKey
 from penstock.api.principals import Role
 from penstock.errors import Unavailable
 from penstock.server.rate_limiter import RateLimiter
-from penstock.server.reading_settings import read_settings
+from penstock.server.settings_sources import read_settings
 
 from .rigs import in_process
 from .wires import answer_to, connected, publish, read

@@ -8,7 +8,7 @@ from penstock.api.answers import Kind, LeaseAnswer
 from penstock.api.principals import Role
 from penstock.codec.leased import decode_leased
 from penstock.server import leased_parts
-from penstock.server.http import consuming, members
+from penstock.server.http import consume, members
 from tests.api.answer_bytes import encode_answers
 
 from .rigs import in_process
@@ -141,7 +141,7 @@ async def test_an_answer_has_a_size_and_the_rest_goes_back(tmp_path):
 
 async def test_what_of_one_batch_does_not_fit_goes_back_too(tmp_path, monkeypatch):
     """One batch is always opened whole: three of its messages fit into an answer, two and one into its parts."""
-    monkeypatch.setattr(consuming, "fitting", partial(leased_parts.fitting, bytes_max=9000))
+    monkeypatch.setattr(consume, "fitting", partial(leased_parts.fitting, bytes_max=9000))
     monkeypatch.setattr(leased_parts, "_PART_BYTES", 6000)
     async with in_process(tmp_path) as broker:
         await broker.topic()
@@ -163,7 +163,7 @@ async def test_a_shared_join_finds_out_that_the_group_is_assigned(tmp_path):
 
 @pytest.mark.parametrize("is_member", [False, True])
 async def test_no_more_is_lent_than_fits_into_an_answer(tmp_path, monkeypatch, is_member):
-    monkeypatch.setattr(consuming, "OPENED_BYTES", 10_000)
+    monkeypatch.setattr(consume, "OPENED_BYTES", 10_000)
     monkeypatch.setattr(members, "OPENED_BYTES", 10_000)
     async with in_process(tmp_path) as broker:
         await broker.topic()

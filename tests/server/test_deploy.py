@@ -15,7 +15,7 @@ from penstock.observability.prometheus import Histogram, render
 from penstock.observability.table import METRICS, MetricKind
 from penstock.server.http.routing import Router
 from penstock.server.http.table import ROUTES
-from penstock.server.reading_settings import read_settings
+from penstock.server.settings_sources import read_settings
 
 from .rigs import in_process
 

@@ -6,7 +6,7 @@ import pytest
 from penstock.api.leased import LeasedMessages, LeasedPart
 from penstock.api.receipts import Place
 from penstock.model import MessageColumns
-from penstock.server.http.consuming import leased_response
+from penstock.server.http.consume import leased_response
 
 
 def bare(offsets, times):

@@ -6,7 +6,7 @@ import yaml
 import penstock
 from penstock.client import Client
 from penstock.errors import InvalidConfig, InvalidSettings
-from penstock.server.reading_settings import read_settings, shown
+from penstock.server.settings_sources import read_settings, shown
 
 from .rigs import in_process, served
 

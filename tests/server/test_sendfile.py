@@ -19,8 +19,8 @@ from penstock.api.fetch import FileRange
 from penstock.client import Client
 from penstock.codec import Columns, encode
 from penstock.errors import PenstockError
+from penstock.server.http.fetch import is_checked_here
 from penstock.server.http.framing import RequestHead
-from penstock.server.http.reading import is_checked_here
 from penstock.server.http.requests import Request
 from penstock.server.http.sendfile import FileTransfer
 

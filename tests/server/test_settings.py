@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import InvalidConfig, InvalidSettings
 from penstock.server.kafka.configs import read_config
-from penstock.server.reading_settings import (
+from penstock.server.settings_sources import (
     needs_restart,
     read_settings,
     reference,

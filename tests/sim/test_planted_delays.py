@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.partition import Now, Partition, clearing, delaying, firing, opening
+from penstock.broker.partition import Now, Partition, cleanup, delayed_messages, firing, opening
 from penstock.broker.partition.machine import PartitionMachine
 from penstock.broker.partition.side_log import SideLog
 from penstock.delivery import delays as delay_machine
@@ -115,7 +115,7 @@ def cancelled_and_fired(patch: Patch) -> None:
 
 @bug(4, Checker.DELAY)
 def cancelled_after_it_fired(patch: Patch) -> None:
-    patch.setattr(delaying, "_require_pending", lambda *_: None)
+    patch.setattr(delayed_messages, "_require_pending", lambda *_: None)
 
 
 @bug(40, Checker.DELAY, Checker.LIVENESS)
@@ -128,12 +128,12 @@ def an_id_that_comes_again_is_born_fired(patch: Patch) -> None:
 
 @bug(6, Checker.DELAY, Checker.SURPRISE)
 def cleared_away_while_it_waits(patch: Patch) -> None:
-    original = clearing.release
+    original = cleanup.release
 
     def release(log: Log, *, below: int) -> None:
         original(log, below=log.end_offset)
 
-    patch.setattr(clearing, "release", release)
+    patch.setattr(cleanup, "release", release)
 
 
 @bug(12, Checker.DELAY, Checker.RECOVERY)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.broker.partition import recurring
+from penstock.broker.partition import occurrences
 from penstock.broker.partition.timetable import Timetable
 from penstock.schedules import Schedules, is_schedule
 from penstock.sim.parameters import ALWAYS_FAULTS, draw_parameters
@@ -30,7 +30,7 @@ def world(seed: int) -> World:
     return World(seed, parameters=changed)
 
 
-def occurrences(one: World) -> int:
+def occurrences_in(one: World) -> int:
     books = one.books.by_partition.values()
     return sum(is_schedule(stored.source) for book in books for stored in book.stored)
 
@@ -40,7 +40,7 @@ def test_no_occurrence_comes_twice_and_none_is_lost(effort: Callable[..., int]) 
     for seed in range(effort(check=1, test=5, torture=1000)):
         one = world(seed)
         one.run(SECONDS)
-        published += occurrences(one)
+        published += occurrences_in(one)
         restarts += one.restarts
     assert published > 50
     assert restarts > 10
@@ -63,19 +63,19 @@ def forget_marks(patch: pytest.MonkeyPatch) -> None:
 
 def lose_the_first(patch: pytest.MonkeyPatch) -> None:
     """Of several that are due at once only the latest comes, also where all should."""
-    occurrences = Timetable.occurrences
+    original = Timetable.occurrences
 
     def latest_only(self, schedule, now_ns, count_max):
-        return occurrences(self, schedule, now_ns, count_max)[-1:]
+        return original(self, schedule, now_ns, count_max)[-1:]
 
     patch.setattr(Timetable, "occurrences", latest_only)
 
 
 def fire_early(patch: pytest.MonkeyPatch) -> None:
     """An occurrence comes a second before it is due."""
-    fire = recurring.fire
+    fire = occurrences.fire
     patch.setattr(
-        recurring,
+        occurrences,
         "fire",
         lambda partition, now: fire(partition, now._replace(wall_ns=now.wall_ns + 1_000_000_000)),
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyroaring import BitMap64
 
-from penstock.broker.partition import clearing, forwarding, opening, staging
+from penstock.broker.partition import cleanup, forwarding, opening, staging
 from penstock.broker.partition import machine as partition_machine
 from penstock.broker.partition.machine import PartitionMachine
 from penstock.broker.partition.outbox import Decision
@@ -195,7 +195,7 @@ def a_letter_that_comes_again_publishes_again(patch: Patch) -> None:
 
 @bug(6, Checker.TRANSACTION, Checker.LIVENESS, Checker.SURPRISE)
 def stagings_are_collected_while_their_transaction_is_open(patch: Patch) -> None:
-    original = clearing._clear
+    original = cleanup._clear
 
     def clear(partition: Partition, side: Any, live: BitMap64, *rest: Any) -> Any:
         return original(partition, side, BitMap64(), *rest)
@@ -203,7 +203,7 @@ def stagings_are_collected_while_their_transaction_is_open(patch: Patch) -> None
     def clear_staged(partition: Partition, now: Any) -> None:
         if partition.staging.log is not None:
             partition.staging.log.roll()
-            clear(partition, partition.staging, BitMap64(), clearing._nothing_else)
+            clear(partition, partition.staging, BitMap64(), cleanup._nothing_else)
 
     patch.setattr("penstock.sim.driver.clear_staged", clear_staged)
 

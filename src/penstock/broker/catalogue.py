@@ -48,9 +48,9 @@ from .meta import (
 from .partition import (
     Now,
     Partition,
+    PartitionContext,
     PartitionId,
     PartitionPlan,
-    Setting,
 )
 from .partition.batch_cache import BatchCache
 from .partition.changes import Changes
@@ -169,7 +169,7 @@ class Catalogue:
     def _prepare(self, prepared: PlannedPartitions, now: Now) -> None:
         """Make partitions that an intent names, durably. If that fails, nothing of them is left."""
         try:
-            self._files.make(prepared, self._setting(prepared.facts), now)
+            self._files.make(prepared, self._context(prepared.facts), now)
         except PenstockError as error:
             if not isinstance(error, Fatal):
                 self._abandon([prepared], now)
@@ -181,8 +181,8 @@ class Catalogue:
         with suppress(NoSpace):
             self.record_meta(records, now)
 
-    def _setting(self, facts: TopicFacts) -> Setting:
-        return Setting(
+    def _context(self, facts: TopicFacts) -> PartitionContext:
+        return PartitionContext(
             facts.name,
             facts.config,
             self.limits,
@@ -206,7 +206,7 @@ class Catalogue:
         identity = PartitionId(facts.topic_id, number)
         try:
             partition, opening = open_partition(
-                self.disk, directory, identity, self._setting(facts), now=now, ends=ends
+                self.disk, directory, identity, self._context(facts), now=now, ends=ends
             )
         except (Damaged, Refused) as error:
             cause = error

@@ -12,7 +12,7 @@ from .findings import findings_of
 from .groups import lag_of
 from .partition import Now, Partition
 from .partition.consumption import lane_stats
-from .partition.delaying import stats_of
+from .partition.delayed_messages import stats_of
 
 if TYPE_CHECKING:
     from .node import Node

@@ -17,7 +17,7 @@ from ..journeys.index import ARRIVALS, DELAYS, LETTERS
 from ..log.lookup import offset_at
 from .partition import Partition
 from .partition.dead_letters import dead_letter_topic
-from .partition.delaying import describe as describe_delayed
+from .partition.delayed_messages import describe as describe_delayed
 from .partition.history import Entry
 from .partition.records import Forwarded, Redriven, Returned
 from .partition.rows import ids_of

@@ -14,7 +14,7 @@ from ..journeys.traces import TracePlace, trace_id_of
 from ..model import Priority
 from .journey_links import fired_at, following_of, origin_of
 from .partition import Partition
-from .partition.delaying import describe as describe_delayed
+from .partition.delayed_messages import describe as describe_delayed
 from .partition.stories import (
     ToldStory,
     facts_of,

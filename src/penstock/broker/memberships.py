@@ -43,6 +43,7 @@ from . import groups
 from .catalogue import Catalogue
 from .partition import Now, Partition, consumption
 from .partition.consumption import Wanted
+from .partition.release import release
 from .poll_replay import PollReplay
 
 _MS = 1_000_000
@@ -442,7 +443,7 @@ class Memberships:
         # On a full disk they end by themselves, at their deadline.
         with suppress(NoSpace):
             for holder in sorted(filter(is_ending, held)):
-                consumption.release(partition, delivery, holder, now)
+                release(partition, delivery, holder, now)
 
 
 def _moment(now: Now) -> GroupTime:

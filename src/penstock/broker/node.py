@@ -28,7 +28,7 @@ from .classic_groups import ClassicGroups
 from .commits import NamedCommits
 from .handlers import HANDLERS
 from .memberships import Memberships
-from .partition import Now, Partition, consumption, firing, forwarding, recurring
+from .partition import Now, Partition, consumption, firing, forwarding, occurrences
 from .partition.changes import Done
 from .partition.damage import DamageLedger
 from .partition.dead_letters import dead_letter_topic
@@ -36,7 +36,7 @@ from .partition.outbox import DECISIONS, Burial, Letter
 from .poll_replay import PollReplay
 from .pollers import Pollers
 from .staging_quota import StagingQuota
-from .sweeping import Sweeps
+from .sweeps import Sweeps
 from .transactions import Transactions
 from .validation import ViolationLedger, bind_topic
 
@@ -187,7 +187,7 @@ class Node(Catalogue):
             return 0
         machine = partition.machine
         delayed = firing.fire(partition, now) if machine.delays.pending else 0
-        return delayed + (recurring.fire(partition, now) if machine.schedules.by_number else 0)
+        return delayed + (occurrences.fire(partition, now) if machine.schedules.by_number else 0)
 
     def _take_due(self, now: Now) -> list[Partition]:
         """The partitions in which something may be due. Each has to be expected anew."""

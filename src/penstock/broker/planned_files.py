@@ -9,7 +9,7 @@ from ..errors import Refused
 from ..log.reign import Reign
 from ..ports import Disk
 from .directories import is_untouched, partition_number, remove_partition, remove_topic
-from .partition import Now, Partition, PartitionId, Setting
+from .partition import Now, Partition, PartitionContext, PartitionId
 from .partition.opening import create_partitions
 from .topics import FilesPlanned, FilesRemoved, TopicFacts, Topics
 
@@ -32,7 +32,7 @@ class PlannedFiles:
     def __init__(self, disk: Disk, reign: Reign, topics: Topics) -> None:
         self._disk, self._reign, self._topics = disk, reign, topics
 
-    def make(self, planned: PlannedPartitions, setting: Setting, now: Now) -> None:
+    def make(self, planned: PlannedPartitions, context: PartitionContext, now: Now) -> None:
         """Make the partitions durably; `made` has them, also those before the one that failed."""
         plan, facts = planned.plan, planned.facts
         self._disk.make_directories(facts.directory)
@@ -41,7 +41,7 @@ class PlannedFiles:
                 facts.partition_directory(number): PartitionId(facts.topic_id, number)
                 for number in range(first, min(first + _PARTITIONS_AT_ONCE, plan.total))
             }
-            planned.made += create_partitions(self._disk, directories, setting, now)
+            planned.made += create_partitions(self._disk, directories, context, now)
 
     def discard(self, planned: PlannedPartitions) -> FilesRemoved:
         """Remove files of partitions that meta does not know yet. Returns what meta is to know of it."""

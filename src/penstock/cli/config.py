@@ -50,7 +50,7 @@ def check(ctx: click.Context, /, file: Path | None, *, output: Output) -> None:
 @output_options
 def show(file: Path | None, *, output: Output) -> None:
     """Print the settings that hold here, defaults included; as YAML, like the file, unless told otherwise."""
-    from ..server.reading_settings import shown
+    from ..server.settings_sources import shown
 
     if output.is_table:
         output = Output(Form.YAML)
@@ -67,6 +67,6 @@ def reference(*, is_http: bool) -> None:
 
         click.echo(markdown(ROUTES), nl=False)
         return
-    from ..server.reading_settings import reference as written
+    from ..server.settings_sources import reference as written
 
     click.echo(written(), nl=False)

@@ -86,7 +86,7 @@ def serve(file: Path | None, **flags: Any) -> None:
 
 def warn_of_variables() -> None:
     """Names variables on stderr that were meant as settings and are none."""
-    from ..server.reading_settings import warnings_of
+    from ..server.settings_sources import warnings_of
 
     for warning in warnings_of(os.environ):
         click.echo(f"Warning: {warning}", err=True)
@@ -142,7 +142,7 @@ def _any_settings(words: Sequence[str]) -> dict[tuple[str, str], Any]:
 
 def load_settings(file: Path | None, flags: dict[str, Any]) -> "Settings":
     """Returns the settings of a file, the environment and flags. InvalidSettings lists all problems."""
-    from ..server.reading_settings import read_settings
+    from ..server.settings_sources import read_settings
 
     path = file or Path(DEFAULT_FILE)
     text = text_in(path) if file is not None or path.exists() else None

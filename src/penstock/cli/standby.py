@@ -25,7 +25,7 @@ def operation(action: str, *, is_forced: bool = False, settings: "Settings") -> 
     """What the node of these settings answers, asked on its listener for peers. Unreachable, Refused."""
     from ..errors import Refused
     from ..server.standby.link import Operation
-    from ..server.standby.operating import operate
+    from ..server.standby.operator_requests import operate
 
     if not settings.cluster.is_on:
         raise Refused("these settings have no standby: cluster.listen is empty")

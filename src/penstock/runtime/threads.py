@@ -23,7 +23,7 @@ from ..broker.node import Node
 from ..broker.partition import Now, now_of
 from ..broker.partition.changes import Done
 from ..broker.scram import ScramChallenge
-from ..broker.sweeping import sweep_due
+from ..broker.sweeps import sweep_due
 from ..broker.validation import verdict_of
 from ..config import StorageConfig
 from ..errors import Fatal, PenstockError, Refused, Unavailable

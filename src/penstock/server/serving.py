@@ -38,10 +38,10 @@ from .http.table import ROUTES
 from .kafka.port import KafkaServer
 from .logs import configure_logging
 from .otlp import SpanExport
-from .reading_settings import needs_restart, with_live
 from .settings import Settings
+from .settings_sources import needs_restart, with_live
 from .signals import handle_signals
-from .standby.leading import Leading
+from .standby.leader import LeaderRole
 from .standby.turns import serve_in_turns
 from .tls import check_certificate, expires_at_ns, load_certificate, server_context
 
@@ -102,7 +102,7 @@ class Serving:
         disk: RealDisk,
         listener: socket.socket,
         binary_listener: socket.socket | None,
-        leading: Leading | None = None,
+        leading: LeaderRole | None = None,
     ) -> None:
         """Open the data and serve until a signal, or until `leading` is over. The sockets are closed then."""
         settings, data = self.settings, Path(self.settings.broker.data_dir)
@@ -163,7 +163,7 @@ class Serving:
         if on_ready is not None:
             asyncio.get_running_loop().call_soon(on_ready, self.address, binary_address)
 
-    def _open(self, disk: RealDisk, activity: Activity, leading: Leading | None) -> ThreadDriver:
+    def _open(self, disk: RealDisk, activity: Activity, leading: LeaderRole | None) -> ThreadDriver:
         world = World(
             clock=SystemClock(),
             entropy=random.SystemRandom(),

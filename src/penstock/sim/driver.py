@@ -12,7 +12,7 @@ from ..api.command import Command
 from ..api.principals import LOCAL
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
-from ..broker.partition.clearing import clear_delayed, clear_staged
+from ..broker.partition.cleanup import clear_delayed, clear_staged
 from ..broker.partition.removal import retain
 from ..errors import NoSpace
 from ..log import SyncPlan

@@ -13,7 +13,7 @@ from random import Random
 from ..api.principals import LOCAL
 from ..api.topics import CreateTopic
 from ..broker.node import Node
-from ..broker.partition import Now, Partition, PartitionPlan, delaying
+from ..broker.partition import Now, Partition, PartitionPlan, delayed_messages
 from ..broker.topics import settings_of
 from ..errors import Damaged, Fatal, NoSpace, PenstockError, Unavailable
 from ..model import TopicPartition
@@ -143,7 +143,7 @@ class World:
         """Look for delayed messages that cannot be read, of which no client hears unasked. Violation: see `_refuse`."""
         for partition in () if self.driver is None else self.driver.node.partitions():
             if stuck := partition.machine.delays.stuck:
-                damage = delaying.describe(partition, stuck.min()).damage
+                damage = delayed_messages.describe(partition, stuck.min()).damage
                 assert damage is not None, "it is stuck because it cannot be read"
                 self._refuse(damage)
                 return

@@ -13,7 +13,7 @@ from penstock.api.wire import encode_command
 from penstock.errors import Internal
 from penstock.server.binary.commands import Commands
 from penstock.server.settings import Settings
-from penstock.server.sharing import SharedMembers
+from penstock.server.shared_members import SharedMembers
 from penstock.server.traffic import BinaryTraffic
 
 

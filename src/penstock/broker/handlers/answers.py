@@ -25,7 +25,7 @@ from ...errors import OffsetOutOfRange, PenstockError, Refused, Unavailable
 from ..groups import existing
 from ..partition import Now, Partition, consumption
 from ..partition.changes import Handler
-from ..partition.giving_back import give_back_all, take_back
+from ..partition.release import give_back_all, release, take_back
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -163,7 +163,7 @@ def release_member(node: "Node", command: ReleaseMember, now: Now) -> None:
         if command.is_unseen:
             give_back_all(partition, delivery, command.member, now)
         else:
-            consumption.release(partition, delivery, command.member, now)
+            release(partition, delivery, command.member, now)
 
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {

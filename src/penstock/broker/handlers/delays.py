@@ -20,7 +20,7 @@ from ...api.delays import (
     RescheduleDelayed,
 )
 from ...errors import NotFound
-from ..partition import Now, Partition, delaying, firing, recurring
+from ..partition import Now, Partition, delayed_messages, firing, occurrences
 from ..partition.changes import Handler
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 def list_delayed(node: "Node", command: ListDelayed, _now: Now) -> DelayedPage:
     partitions, limit = node.topic(command.topic).partitions, command.limit
-    found = delaying.pending(partitions, limit=limit + 1, after=command.after)
-    schedules = recurring.upcoming(partitions) if command.after == FIRST_PLACE else ()
+    found = delayed_messages.pending(partitions, limit=limit + 1, after=command.after)
+    schedules = occurrences.upcoming(partitions) if command.after == FIRST_PLACE else ()
     if len(found) <= limit:
         return DelayedPage(found, None, schedules)
     last = found[limit - 1]
@@ -39,20 +39,20 @@ def list_delayed(node: "Node", command: ListDelayed, _now: Now) -> DelayedPage:
 
 
 def get(node: "Node", command: GetDelayed, _now: Now) -> DelayedMessage:
-    return delaying.get(*_find(node, command.topic, command.which))
+    return delayed_messages.get(*_find(node, command.topic, command.which))
 
 
 def cancel(node: "Node", command: CancelDelayed, now: Now) -> DelayedMessage:
     """Also of a message that cannot be read."""
     place = _find(node, command.topic, command.which)
-    return delaying.cancel(*place, now, is_read=command.wants_message)
+    return delayed_messages.cancel(*place, now, is_read=command.wants_message)
 
 
 def reschedule(node: "Node", command: RescheduleDelayed, now: Now) -> DelayedMessage:
     """Also of a message that cannot be read."""
     place = _find(node, command.topic, command.which)
-    delaying.reschedule(*place, command.due_ns, now)
-    return delaying.describe(*place)
+    delayed_messages.reschedule(*place, command.due_ns, now)
+    return delayed_messages.describe(*place)
 
 
 def _find(node: "Node", topic: str, which: DelayedId | bytes) -> tuple[Partition, int]:
@@ -75,7 +75,7 @@ def fire(node: "Node", command: FireDelayed, now: Now) -> Fired:
     partition = node.partition(command.topic, command.partition)
     machine, log = partition.machine, partition.messages
     end = log.end_offset
-    count = firing.fire(partition, now) + recurring.fire(partition, now)
+    count = firing.fire(partition, now) + occurrences.fire(partition, now)
     is_urgent = machine.lanes.last_urgent >= end
     dues = (machine.delays.next_ns(), partition.timetable.next_ns())
     next_due_ns = min((one for one in dues if one is not None), default=None)
@@ -84,7 +84,7 @@ def fire(node: "Node", command: FireDelayed, now: Now) -> Fired:
 
 def describe(node: "Node", command: DescribeDelays, _now: Now) -> dict[str, list[DelayStats]]:
     names = sorted(node.open) if command.topic is None else [command.topic]
-    return {name: [*map(delaying.stats_of, node.topic(name).partitions)] for name in names}
+    return {name: [*map(delayed_messages.stats_of, node.topic(name).partitions)] for name in names}
 
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {

@@ -27,7 +27,7 @@ from ...codec.edit import expiring
 from ...codec.head import NO_MARKS
 from ...config import OFF
 from ...errors import NoSpace, OffsetOutOfRange, SchemaViolation
-from ..partition import Now, Partition, delaying, publishing
+from ..partition import Now, Partition, delayed_messages, publishing
 from ..partition.backlog import require_room
 from ..partition.batches import CheckedBatch, checked_batch
 from ..partition.changes import Handler
@@ -167,7 +167,7 @@ def schedule(node: "Node", command: Schedule, now: Now) -> Sequence[Published]:
     if node.bindings:
         require_valid(node, command)
     node.guard.admit([one.message for one in delayed], now)
-    return delaying.publish_delayed(
+    return delayed_messages.publish_delayed(
         topic.partitions, topic.router, delayed, now, to_partition=command.partition
     )
 

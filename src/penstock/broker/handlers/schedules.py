@@ -31,7 +31,7 @@ from ...model import Message, check_name
 from ...schedules import Schedule
 from ...schedules.cron import parse_cron
 from ...schedules.records import ScheduleRemoved, ScheduleStored
-from ..partition import Now, Partition, recurring
+from ..partition import Now, Partition, occurrences
 from ..partition.backlog import require_room
 from ..partition.changes import Handler
 from ..partition.partitioner import partition_of
@@ -134,7 +134,7 @@ def change(node: "Node", command: ChangeSchedule, now: Now) -> ScheduleDescripti
     is_timed = (command.cron, command.every_ms, command.timezone) != (UNSET, UNSET, UNSET)
     is_resumed = schedule.recurrence.is_paused and not recurrence.is_paused
     if is_timed or recurrence.is_paused:
-        while recurring.fire_schedule(partition, schedule, now):
+        while occurrences.fire_schedule(partition, schedule, now):
             pass
     former, version = schedule.stored, schedule.stored.version + 1
     stored = replace(
@@ -191,7 +191,7 @@ def run(node: "Node", command: RunSchedule, now: Now) -> Published:
     if node.bindings:
         require_valid(node, Publish(command.topic, [message]))
     node.guard.admit([message], now)
-    encoded = recurring.run(partition, schedule, now)
+    encoded = occurrences.run(partition, schedule, now)
     if partition.has_backlog_limit:
         require_room(partition, 1, encoded.head.length)
     return partition.append(encoded, now)

@@ -25,7 +25,7 @@ from ..partition import Now, Partition, removal
 from ..partition.changes import Handler
 from ..partition.slots import Fault
 from ..partition.start import visible_end
-from ..sweeping import Sweep, sweep_topics
+from ..sweeps import Sweep, sweep_topics
 from ..topics import config_from, settings_of
 from ..validation import bind_topic
 

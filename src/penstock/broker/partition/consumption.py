@@ -19,7 +19,6 @@ from ...delivery import (
     FailureRules,
     LeaseRequest,
     Undeliverable,
-    claims,
     commands,
     lanes,
     strict,
@@ -338,13 +337,6 @@ def check_duration(rules: DeliveryConfig, duration_ms: int) -> None:
     longest = rules.visibility_timeout_ms_max
     if not 0 < duration_ms <= longest:
         raise Refused(f"visibility timeout must be in 1..{longest} ms, got {duration_ms}")
-
-
-def release(partition: Partition, delivery: Delivery, member: str, now: Now) -> None:
-    """A member went away: what it holds is ready again at once."""
-    expire(partition, delivery, now)
-    partition.record(commands.release(delivery, member, failing_of(partition, now)), now)
-    partition.record(claims.disown(delivery, member), now)
 
 
 def poll_all(

@@ -17,10 +17,10 @@ from ...log.snapshot import snapshot_offsets
 from ...model import LogId, Offset
 from ...ports import Disk
 from ..topics import PartitionEnds
+from .context import PartitionContext, PartitionId
 from .damage import behind
 from .machine import PartitionMachine
 from .partition import Now, Partition
-from .setting import PartitionId, Setting
 from .side_log import SideLog
 
 _READ_BYTES = 1 << 20
@@ -49,7 +49,7 @@ def open_partition(
     disk: Disk,
     directory: str,
     identity: PartitionId,
-    setting: Setting,
+    context: PartitionContext,
     *,
     now: Now,
     ends: PartitionEnds,
@@ -59,12 +59,12 @@ def open_partition(
     Damaged, Refused: it is not whole, or of another version. Its files are closed again.
     """
     logs = {
-        "messages": (setting.config.log_config(), ends.messages),
+        "messages": (context.config.log_config(), ends.messages),
         "state": (_STATE_CONFIG, ends.state),
     }
     with ExitStack() as opened:
         # All are looked at before any is changed: a partition that cannot be opened stays as it is.
-        delayed = _side_log(disk, directory, identity, setting, "delayed", end=ends.delayed)
+        delayed = _side_log(disk, directory, identity, context, "delayed", end=ends.delayed)
         opened.callback(delayed.discard)
 
         def is_supported(head: Head) -> bool:
@@ -83,23 +83,23 @@ def open_partition(
                 known=KnownEnd(*end) if end else None,
                 needed_from=0 if kind == "messages" else _needed_from(disk, f"{directory}/{kind}"),
                 is_supported=is_supported,
-                reign=setting.reign,
+                reign=context.reign,
             )
             opened.callback(one.log.discard)
             examined.append(one)
-        setting.require_meta(examined[0].log)
-        staging = _side_log(disk, directory, identity, setting, "staging")
+        context.require_meta(examined[0].log)
+        staging = _side_log(disk, directory, identity, context, "staging")
         opened.callback(staging.discard)
         delayed.finish()
         staging.finish()
         (messages, found), (state, state_found) = (one.finish() for one in examined)
-        machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
-        partition = Partition(identity, setting, (messages, state, delayed, staging), machine)
-        opened.callback(setting.changes.forget, partition)
+        machine = PartitionMachine(context.config, now_ns=now.monotonic_ns)
+        partition = Partition(identity, context, (messages, state, delayed, staging), machine)
+        opened.callback(context.changes.forget, partition)
         unusable = partition.history.unusable()
         replayed, delays_lost_from = _recover(partition, ends.snapshot, now)
         opened.pop_all()
-    setting.changes.enrol(partition)
+    context.changes.enrol(partition)
     side_logs = delayed.recovery, staging.recovery
     return partition, Opening(found, state_found, replayed, *side_logs, delays_lost_from, unusable)
 
@@ -110,14 +110,14 @@ def _needed_from(disk: Disk, directory: str) -> int:
 
 
 def create_partitions(
-    disk: Disk, directories: Mapping[str, PartitionId], setting: Setting, now: Now
+    disk: Disk, directories: Mapping[str, PartitionId], context: PartitionContext, now: Now
 ) -> list[Partition]:
     """New partitions, durable, in directories that are not there yet. If that fails, their files are closed again.
 
     All are written before any is synced: the disk then syncs many at once, and each directory once. Until then a crash
     may leave any part of them.
     """
-    configs = {"messages": setting.config.log_config(), "state": _STATE_CONFIG}
+    configs = {"messages": context.config.log_config(), "state": _STATE_CONFIG}
     made: list[Partition] = []
     with ExitStack() as files, ExitStack() as opened:
         new = NewLogs(disk, files)
@@ -125,24 +125,24 @@ def create_partitions(
             logs: list[Log] = []
             for kind, config in configs.items():
                 path, log_id = f"{directory}/{kind}", log_id_of(identity, kind)
-                log = new.create(path, log_id=log_id, config=config, reign=setting.reign)
+                log = new.create(path, log_id=log_id, config=config, reign=context.reign)
                 opened.callback(log.discard)
                 logs.append(log)
             messages, state = logs
             side_logs = (
-                _side_log(disk, directory, identity, setting, "delayed"),
-                _side_log(disk, directory, identity, setting, "staging"),
+                _side_log(disk, directory, identity, context, "delayed"),
+                _side_log(disk, directory, identity, context, "staging"),
             )
-            machine = PartitionMachine(setting.config, now_ns=now.monotonic_ns)
-            partition = Partition(identity, setting, (messages, state, *side_logs), machine)
-            opened.callback(setting.changes.forget, partition)
+            machine = PartitionMachine(context.config, now_ns=now.monotonic_ns)
+            partition = Partition(identity, context, (messages, state, *side_logs), machine)
+            opened.callback(context.changes.forget, partition)
             _recover(partition, -1, now)
             made.append(partition)
         parents = {directory.rpartition("/")[0]: None for directory in directories}
         new.sync([*directories, *parents])
         opened.pop_all()
     for partition in made:
-        setting.changes.enrol(partition)
+        context.changes.enrol(partition)
     return made
 
 
@@ -150,7 +150,7 @@ def _side_log(
     disk: Disk,
     directory: str,
     identity: PartitionId,
-    setting: Setting,
+    context: PartitionContext,
     kind: str,
     *,
     end: tuple[int, ...] = (),
@@ -159,10 +159,10 @@ def _side_log(
         disk,
         f"{directory}/{kind}",
         log_id_of(identity, kind),
-        segment_bytes=setting.config.segment_size_bytes,
-        on_damage=partial(setting.damage.found, setting.topic, identity.number),
+        segment_bytes=context.config.segment_size_bytes,
+        on_damage=partial(context.damage.found, context.topic, identity.number),
         known=KnownEnd(*end) if end else None,
-        reign=setting.reign,
+        reign=context.reign,
     )
 
 

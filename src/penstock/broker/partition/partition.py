@@ -30,6 +30,7 @@ from ...transactions.records import StagingLogMade, TransactionDecided
 from ..topics import INTERNAL_PREFIX, PartitionEnds
 from .agenda import NEVER_NS
 from .batch_cache import LogCache
+from .context import PartitionContext, PartitionId
 from .delay_prefetch import Prefetch
 from .delivery_times import DeliveryTimes
 from .history import History
@@ -43,7 +44,6 @@ from .records import (
     PartitionRecord,
     Redriven,
 )
-from .setting import PartitionId, Setting
 from .side_log import SideLog
 from .timetable import Timetable
 
@@ -85,26 +85,26 @@ class Partition:
     def __init__(
         self,
         identity: PartitionId,
-        setting: Setting,
+        context: PartitionContext,
         logs: tuple[Log, Log, SideLog, SideLog],
         machine: PartitionMachine,
     ) -> None:
         self.identity, self.machine, self.number = identity, machine, identity.number
-        self.topic, self.limits, self.entropy = setting.topic, setting.limits, setting.entropy
+        self.topic, self.limits, self.entropy = context.topic, context.limits, context.entropy
         self.messages, state_log, self.delayed, self.staging = logs
         self.journal: Journal[PartitionRecord] = Journal(state_log, FORMAT)
         self.history = History(state_log, FORMAT)
-        self.damage, self.changes = setting.damage, setting.changes
-        self._note_ends = setting.note_ends
+        self.damage, self.changes = context.damage, context.changes
+        self._note_ends = context.note_ends
         self.messages.on_damage = partial(self.damage.found, self.topic, self.number)
         state_log.on_damage = self.messages.on_damage
-        self.cache = LogCache(self.messages, setting.cache)
-        self.prefetch = Prefetch(setting.prefetch)
-        self.timetable = Timetable(machine.schedules, setting.zones)
-        self.times = DeliveryTimes(self.topic, setting.latencies)
+        self.cache = LogCache(self.messages, context.cache)
+        self.prefetch = Prefetch(context.prefetch)
+        self.timetable = Timetable(machine.schedules, context.zones)
+        self.times = DeliveryTimes(self.topic, context.latencies)
         # The offset of the newest snapshot in the state log; below zero: there is none.
         self.newest_snapshot = -1
-        self.reign = setting.reign
+        self.reign = context.reign
         # Made, and to be written once all that it speaks of is committed.
         self._held: HeldSnapshot | None = None
         # Messages below it are in the newest snapshot, as far as state needs them.
@@ -113,7 +113,7 @@ class Partition:
         self.snapshot_covers = 0
         self.pins = Pins()
         self._decisions_since_snapshot = self._bytes_since_snapshot = 0
-        self.configure(setting.config)
+        self.configure(context.config)
 
     def configure(self, config: TopicConfig) -> None:
         """Take new settings; they hold from the next command on."""

@@ -15,7 +15,7 @@ from ...codec.columns import columns_of
 from ...codec.edit import select
 from .backlog import require_room
 from .batches import CheckedBatch
-from .delaying import delay_columns
+from .delayed_messages import delay_columns
 from .partition import Now, Partition
 from .publishing import Router, encode_for, without_repeats
 

@@ -15,7 +15,7 @@ from ...codec.edit import expiring
 from ...config import OFF
 from ...errors import Refused
 from .batches import CheckedBatch
-from .delaying import delay_columns, routed_as
+from .delayed_messages import delay_columns, routed_as
 from .partition import Now, Partition
 from .publishing import Router, encode_for, routed
 

@@ -12,7 +12,7 @@ from ...api.units import time_text
 from ...config import TopicConfig
 from ...errors import BadRequest, Forbidden
 from ..audit import Entry, read_back
-from ..reading_settings import SECTIONS, shown, topic_words
+from ..settings_sources import SECTIONS, shown, topic_words
 from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route

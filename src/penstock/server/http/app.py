@@ -27,8 +27,8 @@ from ..pipelines import Pipelines
 from ..rate_limiter import RateLimiter
 from ..send_budget import SendBudget
 from ..settings import Settings
-from ..sharing import SharedMember, SharedMembers
-from ..standby.leading import Leading
+from ..shared_members import SharedMember, SharedMembers
+from ..standby.leader import LeaderRole
 from ..traffic import BinaryTraffic, Traffic
 from .auth import Auth
 from .limits import BodyMemory, Room
@@ -104,7 +104,7 @@ class App:
     pipelines: Pipelines = field(default_factory=Pipelines)
     spans: SpanExport | None = None
     # With a standby.
-    leading: Leading | None = None
+    leading: LeaderRole | None = None
     recent: Recent = field(default_factory=Recent)
     # Of the other port, which counts here.
     binary: BinaryTraffic = field(default_factory=BinaryTraffic)

@@ -52,8 +52,8 @@ from ...errors import (
     StaleReceipt,
     TooManyGroups,
 )
-from .answering import extend as extend_receipts
-from .answering import nack_out, respond
+from .answers import extend as extend_receipts
+from .answers import nack_out, respond
 from .requests import Request
 from .responses import Answer, json_response, nothing
 from .routing import Route, TopicIn

@@ -53,8 +53,8 @@ from ...errors import (
 )
 from ...model import check_name
 from ..leased_parts import OPENED_BYTES
-from ..sharing import SharedMember
-from .consuming import leased_response, poll_limit, poll_timeout_ns, within_bytes
+from ..shared_members import SharedMember
+from .consume import leased_response, poll_limit, poll_timeout_ns, within_bytes
 from .requests import Request
 from .responses import BATCH, Answer, json_response, nothing
 from .routing import Route, TopicIn

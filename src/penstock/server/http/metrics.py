@@ -17,7 +17,7 @@ from ...runtime.malloc import malloc_bytes
 from ..traffic import BUCKETS_S, BinaryTraffic, Latency
 
 if TYPE_CHECKING:
-    from ..standby.leading import Leading
+    from ..standby.leader import LeaderRole
     from .app import App
 
 _S = 1_000_000_000
@@ -50,7 +50,7 @@ def render_metrics(app: "App", principal: Principal) -> bytes:
     )
 
 
-def _of_standby(leading: "Leading") -> Iterator[Sample]:
+def _of_standby(leading: "LeaderRole") -> Iterator[Sample]:
     membership = leading.membership
     yield Sample("penstock_replication_role", {"role": membership.role.value}, 1)
     yield Sample("penstock_replication_epoch", {}, membership.epoch)

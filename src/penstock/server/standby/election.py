@@ -10,7 +10,7 @@ from ...errors import Fenced, Refused, Unavailable, Unreachable
 from ...replication.ballots import next_ballot
 from ...replication.frames import Inventory, LogFacts
 from .link import FIRST_FRAME_S, Claim, Operation
-from .operating import ANSWER_S, operate
+from .operator_requests import ANSWER_S, operate
 from .promotion import Asked, Peer, Role, choose, doubt_of, doubt_of_count
 
 if TYPE_CHECKING:

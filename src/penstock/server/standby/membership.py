@@ -41,7 +41,7 @@ from ...runtime.fatal import fatal_ends_process
 from ..settings import Settings
 from .cluster_file import ClusterFacts, new_cluster_id, read_facts, write_facts
 from .link import FIRST_FRAME_S, Claim, Granted, Introduction, Link, dial
-from .operating import OPERATOR
+from .operator_requests import OPERATOR
 from .peer_listener import PeerListener
 from .peer_tls import peer_contexts, require_node
 from .promotion import Asked, Peer, Role

@@ -12,7 +12,7 @@ from ...errors import BadRequest, PenstockError, Unreachable
 from ...replication.frames import in_pages
 from .election import promote
 from .link import FIRST_FRAME_S, Claim, Granted, Introduction, Link, Operation, Report
-from .operating import OPERATOR
+from .operator_requests import OPERATOR
 from .promotion import Role
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from ..cluster_settings import split_address
 from ..settings import Settings
 from ..signals import handle_signals
 from ..tls import server_context
-from .following import Following
-from .leading import Leading
+from .follower import FollowerRole
+from .leader import LeaderRole
 from .membership import Membership
 from .promotion import Role
-from .refusing import RefusingPorts
+from .refusing_ports import RefusingPorts
 
 if TYPE_CHECKING:
     from ..serving import Serving
@@ -40,7 +40,7 @@ async def serve_in_turns(
     membership.http, membership.binary = addresses(settings, listener, binary_listener)
     # One thread touches the logs of a follower, and one data directory has one of them at a time.
     storage = ThreadPoolExecutor(1, thread_name_prefix="penstock-replica")
-    following = Following(disk, membership, storage, serving.logger)
+    following = FollowerRole(disk, membership, storage, serving.logger)
     membership.follow = following.run
     await following.open()
     await membership.start(listen(*split_address(settings.cluster.listen), "cluster.listen"))
@@ -50,7 +50,7 @@ async def serve_in_turns(
             sockets = listener.dup(), None if binary_listener is None else binary_listener.dup()
             if membership.role is Role.LEADING:
                 committed = await following.lead(membership.epoch)
-                leading = Leading(membership, settings, disk, committed)
+                leading = LeaderRole(membership, settings, disk, committed)
                 # Deposed, this node follows when its data is closed: two that have the files open would both write.
                 membership.follow = None
                 await serving.serve_clients(disk, *sockets, leading)
@@ -67,7 +67,7 @@ async def serve_in_turns(
 async def _follow(
     serving: "Serving",
     membership: Membership,
-    following: Following,
+    following: FollowerRole,
     sockets: tuple[socket.socket, socket.socket | None],
 ) -> None:
     """Refuse clients until this node leads, or a signal says stop. The membership follows meanwhile."""

@@ -14,8 +14,8 @@ from penstock.replication.replica_file import ReplicaRecord
 from penstock.runtime import fatal
 from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
-from penstock.server.standby import leading as leading_module
-from penstock.server.standby.leading import Leading
+from penstock.server.standby import leader as leader_module
+from penstock.server.standby.leader import LeaderRole
 from penstock.server.standby.link import Introduction
 from penstock.server.standby.membership import Membership, Role
 
@@ -43,22 +43,22 @@ class Driver:
 
 @pytest.fixture
 async def leading(tmp_path, monkeypatch):
-    monkeypatch.setattr(leading_module, "HEARTBEAT_S", 0.001)
-    monkeypatch.setattr(leading_module, "_NOTE_S", 0.001)
-    monkeypatch.setattr(leading_module, "read_record", lambda _disk: ReplicaRecord(1))
+    monkeypatch.setattr(leader_module, "HEARTBEAT_S", 0.001)
+    monkeypatch.setattr(leader_module, "_NOTE_S", 0.001)
+    monkeypatch.setattr(leader_module, "read_record", lambda _disk: ReplicaRecord(1))
     cluster = ClusterSection(listen="127.0.0.1:1", peers=("127.0.0.1:2",))
     settings = Settings(broker=BrokerSection(node_id=1), cluster=cluster)
     membership = Membership(settings, tmp_path, logging.getLogger("test"))
     membership.role = Role.LEADING
-    found = Leading(membership, settings, SimpleNamespace(), {"meta": 1})
+    found = LeaderRole(membership, settings, SimpleNamespace(), {"meta": 1})
     found.begin(Driver(), asyncio.Event(), SimpleNamespace(write=lambda *_: None))
     yield found
     found._driver.is_slow = False
-    monkeypatch.setattr(leading_module, "write_record", lambda *_: None)
+    monkeypatch.setattr(leader_module, "write_record", lambda *_: None)
     await found.end()
 
 
-async def beats(leading: Leading, monkeypatch) -> None:
+async def beats(leading: LeaderRole, monkeypatch) -> None:
     """Return when replies that wait too long were looked for a few times more."""
     seen: list[int] = []
     monkeypatch.setattr(leading.gate, "expire", lambda: seen.append(1))
@@ -79,7 +79,7 @@ async def test_a_leader_whose_disk_is_full_is_heard_and_notes_again(leading, mon
         notes.append(1)
         raise NoSpace("replica")
 
-    monkeypatch.setattr(leading_module, "write_record", write)
+    monkeypatch.setattr(leader_module, "write_record", write)
     await beats(leading, monkeypatch)
     async with asyncio.timeout(120):
         while len(notes) < 3:  # noqa: ASYNC110 - told by no event
@@ -93,7 +93,7 @@ async def test_a_sync_that_fails_in_a_note_ends_the_process(leading, monkeypatch
         raise SyncFailed("replica", "Input/output error")
 
     monkeypatch.setattr(fatal, "exit_process", ended.append)
-    monkeypatch.setattr(leading_module, "write_record", write)
+    monkeypatch.setattr(leader_module, "write_record", write)
     async with asyncio.timeout(120):
         while not ended:  # noqa: ASYNC110 - told by no event
             await asyncio.sleep(0.001)
@@ -125,7 +125,7 @@ class StandbyLink:
         self.ended.set()
 
 
-async def follow(leading: Leading) -> tuple[StandbyLink, asyncio.Task[None]]:
+async def follow(leading: LeaderRole) -> tuple[StandbyLink, asyncio.Task[None]]:
     """A standby that is in sync, and what serves it."""
     link = StandbyLink()
     serving = asyncio.create_task(leading.serve(link, Introduction("", "", 2, 0, "waiting")))

@@ -36,7 +36,7 @@ _LOOK_S = 0.002
 _PAUSE_S_MIN = 0.01
 
 
-class Leading:
+class LeaderRole:
     """One reign of this node: from when it opens its data until it is closed."""
 
     def __init__(

@@ -13,7 +13,7 @@ from ..config import Cleanup, TopicConfig
 from ..errors import DamagedBatch, DamagedFile, FileMissing, NoSpace
 from . import groups
 from .partition import Now, Partition
-from .partition.clearing import clear_delayed, clear_staged
+from .partition.cleanup import clear_delayed, clear_staged
 from .partition.removal import compact, retain
 
 if TYPE_CHECKING:

@@ -1,14 +1,23 @@
-"""Messages that were leased and that no consumer has looked at: back they go, as if they had never left."""
+"""Leased messages that come back without an answer: the member left, or gives back what it has not looked at."""
 
 from pyroaring import BitMap64
 
-from ...delivery import AnswerResult, Delivery
+from ...delivery import AnswerResult, Delivery, claims, commands
 from ...delivery.offsets import runs_of
 from ...delivery.records import Cause, Released
 from . import consumption
 from .partition import Now, Partition
 
 _COUNTS_FOR_NONE = -1
+
+
+def release(partition: Partition, delivery: Delivery, member: str, now: Now) -> None:
+    """A member went away: what it holds is ready again at once."""
+    consumption.expire(partition, delivery, now)
+    partition.record(
+        commands.release(delivery, member, consumption.failing_of(partition, now)), now
+    )
+    partition.record(claims.disown(delivery, member), now)
 
 
 def give_back(

@@ -46,7 +46,7 @@ _SCRUB_AGAIN_S = 86_400.0
 _SCRUB_BYTES_PER_S = 64 << 20
 
 
-class Following:
+class FollowerRole:
     """The logs of this data directory while another node leads. One thread, `storage`, touches them."""
 
     def __init__(

@@ -11,7 +11,7 @@ from ...api.json.messages import is_base64_wanted, message_out
 from ...api.principals import Action
 from ...api.start import Start
 from ...errors import BadRequest, DamagedBatch, NotFound, OffsetOutOfRange
-from .consuming import poll_timeout_ns
+from .consume import poll_timeout_ns
 from .requests import Request
 from .responses import BATCH, Answer, Response, SendfileResponse, json_response
 from .routing import Route, TopicIn

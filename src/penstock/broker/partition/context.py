@@ -32,7 +32,7 @@ class PartitionId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PartitionContext:
     """What a partition is told besides its own name."""
 
     topic: str
