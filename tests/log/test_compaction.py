@@ -240,6 +240,13 @@ def test_what_is_pinned_neither_goes_nor_displaces_anything():
     assert offsets(log) == [1, 2, 3, 5, 6, 7, 8, 9]
 
 
+def test_a_run_that_may_not_go_as_far_as_the_last_one_takes_nothing_of_it_back():
+    log = three_segments()
+    compacted_to = compact(log, now_ns=LATER_NS).compacted_to
+    assert compacted_to > 7
+    assert compact(log, now_ns=LATER_NS, keep_from=Offset(7)).compacted_to == compacted_to
+
+
 def test_control_batches_are_left_alone():
     log = new_log(CONFIG)
     for _ in range(2):

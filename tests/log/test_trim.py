@@ -102,6 +102,23 @@ def test_truncation_takes_the_index_of_the_history_that_knows_what_is_cut():
     assert [disk.exists(path) for path in paths] == [True, False, False, False]
 
 
+def test_the_index_of_a_history_that_was_cut_stays_away_after_a_power_cut():
+    """It would be believed again once the log is as long as it was."""
+    def scenario(disk: SimDisk) -> None:
+        log = segments_of_ten(1, LogConfig(**OFF), disk)
+        put(log, 1)
+        path = segment_path(log.directory, Offset(10), JOURNEY_INDEX)
+        disk.create(path).close()
+        disk.sync_directory(log.directory)
+        truncate(log, 11)
+        disk.mark(path)
+
+    def check(disk: SimDisk, marks: tuple[object, ...]) -> None:
+        assert not any(disk.exists(str(gone)) for gone in marks)
+
+    check_crashes(scenario, check, entropy=random.Random(1))
+
+
 @pytest.mark.parametrize("offset", [-1, 9, 32])
 def test_truncation_outside_the_log_is_refused(offset):
     log = segments_of_ten(3, LogConfig(**OFF))
