@@ -104,6 +104,7 @@ def test_truncation_takes_the_index_of_the_history_that_knows_what_is_cut():
 
 def test_the_index_of_a_history_that_was_cut_stays_away_after_a_power_cut():
     """It would be believed again once the log is as long as it was."""
+
     def scenario(disk: SimDisk) -> None:
         log = segments_of_ten(1, LogConfig(**OFF), disk)
         put(log, 1)
