@@ -25,6 +25,7 @@ QUEUE_CALLS = [
     lambda queue: queue.put(b"x", deliver_at="tomorrow"),
     lambda queue: queue.put_many(None),
     lambda queue: queue.put_many(7),
+    lambda queue: queue.put_many([b"x", b"y"], delay="1s", delay_key="k"),
     lambda queue: queue.get(timeout=["x"]),
     lambda queue: queue.get_many("a"),
     lambda queue: queue.get_many(None),
@@ -72,6 +73,11 @@ BROKER_CALLS = [
     lambda broker: broker.publish("t", b"x", partition="0"),
     lambda broker: broker.publish("t", b"x", acks=["all"]),
     lambda broker: broker.publish_many("t", None),
+    lambda broker: broker.publish_many("t", [b"x", b"y"], delay="1s", delay_key="k"),
+    lambda broker: broker.publish_many("t", [b"x"], delay="1s", key="k"),
+    lambda broker: broker.publish_many("t", [penstock.Message(b"x", key=3)]),
+    lambda broker: broker.publish_many("t", [penstock.Message(b"x", idempotency_key="k")]),
+    lambda broker: broker.publish_many("t", [penstock.Message(b"x", key="k")], delay="1s"),
     lambda broker: broker.read("t", "0"),
     lambda broker: broker.read("t", 0.5),
     lambda broker: broker.read("t", 0, ["x"]),
@@ -139,6 +145,12 @@ def test_get_many_of_a_plain_queue_refuses_the_same(tmp_path):
                 queue.get_many(limit)
         assert queue.get_many(0, timeout=None) == []
         assert len(queue.get_many(10**30)) == 1
+
+
+def test_a_queue_without_a_directory_is_refused():
+    """It would be in memory, and gone with the process that called it durable."""
+    with pytest.raises(Refused, match="directory"):
+        penstock.open(None, fsync="always")
 
 
 @pytest.mark.parametrize("topic", [3, None, b"t", ["t"]])
@@ -258,7 +270,7 @@ def test_a_time_without_a_zone_is_nobodys(tmp_path):
 
 
 @pytest.mark.parametrize("two", [np.int64(2), np.uint8(2)])
-def test_the_whole_numbers_of_numpy_are_whole_numbers(two):
+def test_the_whole_numbers_of_numpy_are_whole_numbers(tmp_path, two):
     """What is computed with arrays comes as these; none may reach the files, which know no such thing."""
     with penstock.Broker(fsync_interval_ms=two, min_free_bytes=two) as broker:
         broker.create_topic("t", partitions=two - two // two)
@@ -271,7 +283,7 @@ def test_the_whole_numbers_of_numpy_are_whole_numbers(two):
             assert len(member.poll(limit=two)) == 2
             assert member.commit({"t/0": two})
         member.leave()
-    with penstock.open(None, auto_ack=False) as queue:
+    with penstock.open(tmp_path, auto_ack=False) as queue:
         queue.put_many([b"x"] * 3)
         assert len(queue.peek_many(two)) == len(queue.get_many(two)) == 2
         assert queue.seek(two) == 2
@@ -319,9 +331,9 @@ def test_text_that_is_more_than_text_is_found_again_after_a_restart(tmp_path, ma
         assert [*map(type, broker.topics())] == [str, str]
 
 
-def test_who_wants_no_message_waits_for_none():
+def test_who_wants_no_message_waits_for_none(tmp_path):
     def ask():
-        with penstock.Broker() as broker, penstock.open(None, auto_ack=False) as queue:
+        with penstock.Broker() as broker, penstock.open(tmp_path, auto_ack=False) as queue:
             broker.create_topic("t")
             with broker.join("t", "assigned") as member:
                 found.append(member.poll(limit=0, timeout=None))

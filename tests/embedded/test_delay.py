@@ -146,6 +146,14 @@ def test_a_broker_says_where_it_waits_and_lists_by_due_time(broker, clock):
         broker.cancel_delayed("t", sent[0].partition, sent[0].offset)
 
 
+def test_a_limit_may_be_as_large_as_a_number_can_be(broker, tmp_path):
+    broker.publish("t", b"x", delay="1h")
+    assert len(broker.delayed("t", limit=1 << 63)) == 1
+    with penstock.open(tmp_path) as queue:
+        queue.put(b"x", delay="1h")
+        assert len(queue.delayed(1 << 63)) == 1
+
+
 def test_deliver_at_takes_a_datetime_or_text(broker, clock):
     at = clock.now() + timedelta(seconds=30)
     broker.publish("t", b"a", deliver_at=at)

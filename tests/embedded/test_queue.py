@@ -260,6 +260,20 @@ def test_requeued_dead_letters_come_once_more_and_survive_a_restart(path, clock)
         assert queue.put(b"d") == 4
 
 
+@pytest.mark.tier("test")
+def test_all_dead_letters_are_requeued_however_many(path):
+    with penstock.open(path, auto_ack=False, max_in_flight=20_000) as queue:
+        queue.put_many([b"x"] * 10_500)
+        # A lease has 10,000 messages at most.
+        held = [*queue.get_many(10_000), *queue.get_many(10_000)]
+        assert len(held) == 10_500, "a larger max_in_flight holds for all callers together"
+        queue.reject(held)
+        assert queue.stats().dead_letters == 10_000, "no more are counted"
+        assert queue.requeue() == (10_500, 0)
+        assert queue.stats().dead_letters == 0
+        assert queue.stats().waiting == 10_500
+
+
 def test_answers_need_a_queue_that_lends(path):
     with penstock.open(path) as queue:
         queue.put(b"x")

@@ -187,6 +187,8 @@ def test_a_block_that_takes_too_long_is_told(tmp_path):
 
 
 def test_wrong_use_is_refused(tmp_path, work):
+    with work.transaction() as t, pytest.raises(Refused, match="a key names one message"):
+        t.put_many([b"a", b"b"], delay="1s", delay_key="k")
     block = work.transaction()
     with pytest.raises(Refused):
         block.put(b"outside")

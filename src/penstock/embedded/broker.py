@@ -78,12 +78,12 @@ from ..ports import Clock
 from ..runtime.group_polls import FOR_EVER
 from ..runtime.publishing import Published, publish
 from .answers import Held, answer
-from .delay import BrokerDelays, Later, delayed_of, is_delayed
+from .delay import BrokerDelays, Later, check_later, delayed_of, is_delayed
 from .directory import Path, open_driver, storage_of
 from .handle import Handle
 from .journeys import BrokerJourneys
 from .member import ASSIGNORS, ORDERS, Member, Told
-from .messages import MessageOptions, Value, make_message
+from .messages import MessageOptions, Value, make_message, message_of
 from .schedules import BrokerSchedules
 from .transaction import Sessions, Transaction
 
@@ -214,11 +214,12 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
         """Store several messages, or none of them; results in their order. All with one `delay` or `deliver_at`."""
         now_ns = self.driver.now().wall_ns
         if when:
+            check_later(when)
             given = several("the messages of publish_many", messages)
             delayed = [delayed_of(one, when, now_ns) for one in given]
             return publish(self.driver, Schedule(_topic(topic), delayed, partition), acks_of(acks))
         ready = [
-            one if isinstance(one, Message) else make_message(one, {}, now_ns=now_ns)
+            message_of(one, {}, now_ns=now_ns)
             for one in several("the messages of publish_many", messages)
         ]
         return publish(self.driver, Publish(_topic(topic), ready, partition), acks_of(acks))

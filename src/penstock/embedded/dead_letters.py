@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from ..api.arguments import instance, several, whole_count
 from ..api.dead_letters import (
     ALL,
+    REDRIVE_LIMIT,
     BrowseDeadLetters,
     DeadLetter,
     RedriveDeadLetters,
@@ -80,12 +81,20 @@ class QueueDeadLetters:
 
         One whose message was removed from the disk meanwhile cannot come back, and stays a dead letter.
         """
-        selection = _selection(dead)
+        selection, requeued = _selection(dead), 0
+        failed = set[tuple[int, int]]()
         self._driver.settle()
-        # Not to the topic: there they would be given new ids.
-        reply = self._driver.execute(RedriveDeadLetters(self._topic, selection, Target.GROUP))
-        self._driver.settle()
-        return Requeued(reply.redriven, len(reply.failed))
+        while True:
+            # Those that cannot go are looked at again in each round.
+            limit = REDRIVE_LIMIT + len(failed)
+            # Not to the topic: there they would be given new ids.
+            command = RedriveDeadLetters(self._topic, selection, Target.GROUP, limit=limit)
+            reply = self._driver.execute(command)
+            self._driver.settle()
+            requeued += reply.redriven
+            failed.update((partition, offset) for partition, offset, _ in reply.failed)
+            if reply.matched < limit:
+                return Requeued(requeued, len(failed))
 
 
 def _selection(dead: DeadMessage | Iterable[DeadMessage] | None) -> Selection:

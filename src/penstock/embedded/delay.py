@@ -27,7 +27,15 @@ from ..api.units import Duration, datetime_ns
 from ..errors import Damaged, NotFound, NotPending, Refused
 from ..model import Message
 from ..runtime.threads import ThreadDriver
-from .messages import DELAY_OPTIONS, LIMITS, MessageOptions, Value, as_bytes, due_of, make_message
+from .messages import (
+    DELAY_OPTIONS,
+    LIMITS,
+    MessageOptions,
+    Value,
+    as_bytes,
+    due_of,
+    message_of,
+)
 
 _S_NS = 1_000_000_000
 _IDENTITY_MAX = 1 << 62
@@ -42,6 +50,13 @@ class Later(TypedDict, total=False):
     deliver_at: datetime | str
 
 
+def check_later(said: Later) -> None:
+    """Refused: it says more than when messages are to come, or two of them would have one key."""
+    if unknown := sorted(said.keys() - Later.__annotations__.keys()):
+        known = ", ".join(Later.__annotations__)
+        raise Refused(f"unknown option {unknown[0]!r} for several messages; known: {known}")
+
+
 def is_delayed(options: MessageOptions) -> bool:
     return not DELAY_OPTIONS.isdisjoint(options)
 
@@ -54,9 +69,8 @@ def delayed_of(
     due_ns = due_of(options, now_ns)
     if due_ns is None:
         raise Refused("a delay_key is for messages with a delay or a deliver_at")
-    if not isinstance(value, Message):
-        value = make_message(value, options, now_ns=now_ns)
-    return Delayed(value, due_ns, key_of(options.get("delay_key")))
+    message = message_of(value, options, now_ns=now_ns)
+    return Delayed(message, due_ns, key_of(options.get("delay_key")))
 
 
 def key_of(key: DelayKey | None) -> bytes | None:
@@ -78,7 +92,7 @@ class BrokerDelays:
 
         Of one that the disk has damaged `message` is None and `damage` says where it is.
         """
-        count, place = whole_count("limit", limit), FIRST_PLACE
+        count, place = _count(limit), FIRST_PLACE
         if after is not None:
             place = DelayPlace(datetime_ns(after, "after"), _IDENTITY_MAX, 0)
         return self.driver.execute(ListDelayed(_topic(topic), count, place)).messages
@@ -125,6 +139,11 @@ class BrokerDelays:
         """Delayed messages of each partition: pending, and what became of the others."""
         name = _topic(topic)
         return self.driver.execute(DescribeDelays(name))[name]
+
+
+def _count(limit: int) -> int:
+    """A limit that the caller may have made as large as a number can be: no topic has so many."""
+    return min(whole_count("limit", limit), _IDENTITY_MAX)
 
 
 def _topic(given: str) -> str:
@@ -190,7 +209,7 @@ class QueueDelays(ABC):
 
     def delayed(self, limit: int = 100) -> list[DelayedPut]:
         """What is to come next, earliest first. Of one that the disk has damaged `damage` says where it is."""
-        page = self._driver.execute(ListDelayed(self._topic, whole_count("limit", limit)))
+        page = self._driver.execute(ListDelayed(self._topic, _count(limit)))
         return [_shown(one) for one in page.messages]
 
     def delayed_get(self, which: int | DelayKey) -> DelayedPut:

@@ -63,6 +63,20 @@ def make_message(value: Value | UnsetType, options: MessageOptions, *, now_ns: i
     )
 
 
+def message_of(
+    given: Message | Value | UnsetType, options: MessageOptions, *, now_ns: int
+) -> Message:
+    """A message of the caller as it is, or one of a value. Refused: a key, which is used before it is encoded, is no
+    bytes.
+    """
+    if not isinstance(given, Message):
+        return make_message(given, options, now_ns=now_ns)
+    for what, key in (("key", given.key), ("idempotency key", given.idempotency_key)):
+        if not isinstance(key, bytes | bytearray | memoryview | None):
+            raise Refused(f"{what} must be bytes or None, got {type(key).__name__}")
+    return given
+
+
 def listed(values: Iterable[Value]) -> list[Value]:
     """Several values. Text and bytes are one each, though Python would make many of them."""
     if isinstance(values, str | bytes):

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..broker.topics import config_from
 from ..config import Validation
-from ..errors import InvalidConfig, PartitionFaulty
+from ..errors import InvalidConfig, PartitionFaulty, Refused
 from ..ports import Clock
 from .directory import Path, open_driver, storage_of
 from .queue import Queue
@@ -38,6 +38,8 @@ def open_queue(
     """
     if not isinstance(auto_ack, bool):
         raise InvalidConfig("auto_ack", auto_ack, "True or False")
+    if path is None:
+        raise Refused("a queue needs a directory, not None; penstock.Broker() is one in memory")
     if config_from(QUEUE_SETTINGS | settings).validation is not Validation.NONE:
         raise InvalidConfig("validation", settings["validation"], "none: a queue has no schemas")
     storage = storage_of(fsync, fsync_interval_ms, min_free_bytes, cache_bytes)

@@ -39,7 +39,8 @@ class QueueInspection:
             return fetched + self._driver.execute(Peek(TOPIC, 0, GROUP, count - len(fetched)))
 
     def stats(self) -> QueueStats:
-        """Counts, sizes and percentiles, as of now."""
+        """Counts, sizes and percentiles, as of now; of dead letters up to 10,000 are counted."""
+        self._driver.settle()
         dead = self._driver.execute(BrowseDeadLetters(TOPIC, limit=_DEAD_LETTERS_COUNTED_MAX))
         self._buffer.flush()
         with self._prefetch.lock:

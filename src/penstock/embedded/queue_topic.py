@@ -23,6 +23,8 @@ QUEUE_SETTINGS: dict[str, Any] = {
 
 def make_topic(driver: ThreadDriver, settings: dict[str, Any]) -> bool:
     """Whether the topic of the queue, which is there from now on, has a limited backlog."""
+    if "max_in_flight" in settings:
+        settings = {"max_in_flight_per_consumer": settings["max_in_flight"]} | settings
     topics = driver.execute(ListTopics())
     if TOPIC not in topics:
         driver.execute(CreateTopic(TOPIC, 1, QUEUE_SETTINGS | settings))

@@ -59,6 +59,8 @@ class QueueTransaction(TransactionBlock):
 
     def put_many(self, values: Iterable[Value], **options: Unpack[MessageOptions]) -> None:
         """Add several messages. Options hold for each of them."""
+        if "delay_key" in options:
+            raise Refused("a key names one message; use put")
         self._put(listed(values), options)
 
     def _put(self, values: list[Value | UnsetType] | list[Value], options: MessageOptions) -> None:

@@ -25,7 +25,7 @@ from ..model import Message
 from ..runtime.threads import ThreadDriver
 from .answers import Held, lease_answers
 from .delay import delayed_of, is_delayed
-from .messages import MessageOptions, Value, make_message
+from .messages import MessageOptions, Value, make_message, message_of
 
 
 class Sessions:
@@ -147,7 +147,7 @@ class Transaction(TransactionBlock):
         """Add several messages."""
         now_ns = self._driver.now().wall_ns
         ready = [
-            one if isinstance(one, Message) else make_message(one, {}, now_ns=now_ns)
+            message_of(one, {}, now_ns=now_ns)
             for one in several("the messages of publish_many", messages)
         ]
         self._stage(topic, ready, partition)
