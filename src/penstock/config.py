@@ -17,6 +17,12 @@ SWEEP_MS_MIN = 100
 SWEEP_MS_MAX = 7 * DAY_MS
 # A century: with it, every moment that a clock may show fits into 64 bits of nanoseconds.
 TTL_MS_MAX = 100 * 366 * 24 * HOUR_MS
+# Longer than the largest retention.ms of a client of Kafka, and far from where nanoseconds of it are infinite.
+HOURS_MAX = 10**13
+# As long as a consumer may put a message off itself.
+BACKOFF_MS_MAX = 366 * DAY_MS
+# To its 64th power times any base it is a finite number.
+BACKOFF_MULTIPLIER_MAX = 1000
 CACHE_BYTES = 64 * MIB
 SESSION_MS_MIN = 1000
 SESSION_MS_MAX = HOUR_MS
@@ -25,6 +31,11 @@ SESSION_MS_MAX = HOUR_MS
 def _require(setting: str, found: object, is_legal: bool, expected: str) -> None:
     if not is_legal:
         raise InvalidConfig(setting, found, expected)
+
+
+def _require_hours(setting: str, hours: float) -> None:
+    is_legal = hours == OFF or 0 < hours <= HOURS_MAX
+    _require(setting, hours, is_legal, f"above 0, at most {HOURS_MAX}, or -1 for off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +88,7 @@ class NodeConfig:
         is_legal = SESSION_MS_MIN <= session <= SESSION_MS_MAX
         _require("session_timeout_ms", session, is_legal, f"in {SESSION_MS_MIN}..{SESSION_MS_MAX}")
         _require("auto_commit_interval_ms", interval, 1 <= interval <= DAY_MS, f"in 1..{DAY_MS}")
+        _require_hours("dead_letter_retention_hours", self.dead_letter_retention_hours)
 
 
 class FsyncPolicy(Enum):
@@ -132,10 +144,10 @@ class LogConfig:
         _require(
             "tombstone_grace_ms", self.tombstone_grace_ms, self.tombstone_grace_ms >= 0, ">= 0"
         )
+        _require_hours("retention_hours", self.retention_hours)
         for name in (
             "segment_age_ms",
             "segment_messages_max",
-            "retention_hours",
             "retention_bytes",
             "retention_segments",
         ):
@@ -208,11 +220,11 @@ class DeliveryConfig:
         timeout, longest = self.visibility_timeout_ms, self.visibility_timeout_ms_max
         _require("visibility_timeout_ms", timeout, 0 < timeout <= longest, f"in 1..{longest}")
         _require("max_retries", self.max_retries, self.max_retries >= OFF, ">= -1")
-        _require("backoff_base_ms", self.backoff_base_ms, self.backoff_base_ms >= 0, ">= 0")
-        _require(
-            "backoff_multiplier", self.backoff_multiplier, self.backoff_multiplier >= 1, ">= 1"
-        )
-        _require("backoff_max_ms", self.backoff_max_ms, self.backoff_max_ms >= 0, ">= 0")
+        for name in ("backoff_base_ms", "backoff_max_ms"):
+            found = getattr(self, name)
+            _require(name, found, 0 <= found <= BACKOFF_MS_MAX, f"in 0..{BACKOFF_MS_MAX}")
+        factor, most = self.backoff_multiplier, BACKOFF_MULTIPLIER_MAX
+        _require("backoff_multiplier", factor, 1 <= factor <= most, f"in 1..{most}")
         _require("max_in_flight", self.max_in_flight, self.max_in_flight >= 1, ">= 1")
         each = self.max_in_flight_per_consumer
         _require("max_in_flight_per_consumer", each, each >= 1, ">= 1")
@@ -280,18 +292,15 @@ class TopicConfig:
         cap = self.keep_unread_bytes_max
         _require("keep_unread_bytes_max", cap, cap >= 0, ">= 0")
         hours, size = self.journey_retention_hours, self.journey_retention_bytes
-        is_legal = hours == OFF or hours >= 0
-        _require("journey_retention_hours", hours, is_legal, ">= 0, or -1 for no limit")
+        if hours != 0:
+            _require_hours("journey_retention_hours", hours)
         _require("journey_retention_bytes", size, size >= 0, ">= 0")
         kinds = ("none", "lz4", "zstd")
         _require("compression", self.compression, self.compression in kinds, "none, lz4 or zstd")
         is_possible = self.ttl_ms == OFF or 0 < self.ttl_ms <= TTL_MS_MAX
         _require("ttl_ms", self.ttl_ms, is_possible, f"in 1..{TTL_MS_MAX}, or -1 for off")
-        for name in (
-            "max_backlog_messages",
-            "max_backlog_bytes",
-            "group_retention_hours",
-        ):
+        _require_hours("group_retention_hours", self.group_retention_hours)
+        for name in ("max_backlog_messages", "max_backlog_bytes"):
             found = getattr(self, name)
             _require(name, found, found == OFF or found > 0, "above 0, or -1 for off")
         for name in ("key_subject", "value_subject"):

@@ -120,6 +120,8 @@ def test_a_credential_says_how_long_it_is_good() -> None:
         (CreateKey("more", Role.ADMIN, key_id="pk-00000000000a"), AlreadyExists),
         (CreateKey("more", Role.ADMIN, key_id="pk-00"), Refused),
         (CreateKey("a/b", Role.ADMIN), InvalidName),
+        # What has no owner would be its own.
+        (CreateKey("local", Role.PRODUCER), Refused),
         (CreateKey("more", Role.ADMIN, ("a/b",)), InvalidName),
         (RotateKey("pk-00000000000b", 0), NotFound),
         (RevokeKey("pk-00000000000b"), NotFound),

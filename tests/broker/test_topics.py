@@ -7,7 +7,7 @@ from penstock.api.start import LATEST
 from penstock.api.topics import ConfigureTopic
 from penstock.broker import catalogue
 from penstock.broker.topics import config_from, settings_of
-from penstock.config import Cleanup, TopicConfig, TtlAction
+from penstock.config import DAY_MS, Cleanup, TopicConfig, TtlAction
 from penstock.errors import AlreadyExists, InvalidConfig, InvalidName, NoSpace, NotFound, Refused
 from penstock.model import Message
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
@@ -154,6 +154,13 @@ def test_settings_are_checked_and_all_faults_named() -> None:
         {"compression": "rar"},
         {"visibility_timeout_ms": 0},
         {"group_retention_hours": 0},
+        {"group_retention_hours": 1e14},
+        {"retention_hours": 1e308},
+        {"journey_retention_hours": -2},
+        {"journey_retention_hours": 1e297},
+        {"backoff_multiplier": 1e200},
+        {"backoff_base_ms": 1 << 62},
+        {"backoff_max_ms": 1 << 62},
         {"keep_unread_bytes_max": -5},
     ):
         with pytest.raises(InvalidConfig) as refusal:
@@ -161,6 +168,26 @@ def test_settings_are_checked_and_all_faults_named() -> None:
         if "nonsense" in wrong:
             assert "more, nonsense" in str(refusal.value)
     assert world.node.topic(TOPIC).facts.config == before
+
+
+def test_the_longest_times_pass_a_sweep_failures_and_a_restart() -> None:
+    hours = ("retention_hours", "group_retention_hours", "journey_retention_hours")
+    world = World()
+    world.topic(
+        **dict.fromkeys(hours, 1e13),
+        max_retries=-1,
+        backoff_base_ms=1,
+        backoff_multiplier=1000,
+        backoff_max_ms=366 * DAY_MS,
+    )
+    world.publish(b"kept")
+    for _ in range(20):
+        (held,) = world.poll()
+        world.nack(held)
+        world.wait(366 * DAY_MS)
+    world.sweep()
+    world.restart()
+    assert values(world.drain()) == [b"kept"]
 
 
 def test_settings_come_back_as_they_were_written() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ..api.keys import Credential
-from ..api.principals import Principal, Role
+from ..api.principals import LOCAL, Principal, Role
 from ..errors import AlreadyExists, NotFound, Refused
 from ..kernel import Outcome
 from ..model import check_name
@@ -161,6 +161,10 @@ class Keys:
     ) -> Outcome[KeyRecord, str]:
         """A new key, and the text that its holder needs."""
         check_name(name, "key")
+        if name == LOCAL.name:
+            raise Refused(
+                f"a key named {name} would pass for the process itself; take another name"
+            )
         for prefix in prefixes:
             check_name(prefix, "topic prefix")
         if key_id and not _ID.fullmatch(key_id):
