@@ -1,6 +1,7 @@
 """What only a terminal shows, and what must not go wrong there: bars, the live view, Ctrl-C, readers that leave."""
 
 import io
+import json
 import os
 import pty
 import select
@@ -17,8 +18,9 @@ import pytest
 from rich.console import Console
 
 from examples.demo.broker import BrokerProcess
+from penstock.api.groups import OpenGroup
 from penstock.cli.exits import Exit
-from penstock.cli.overview import Overview, Replication, StandbyLine
+from penstock.cli.overview import GROUPS_MAX, Overview, Replication, StandbyLine
 from penstock.cli.overview_view import render
 
 pytestmark = pytest.mark.tier("test")
@@ -171,9 +173,21 @@ def test_view_says_how_far_standbys_are_behind(found, said):
     assert line.strip() == said
 
 
-def test_view_as_json_has_topics_lanes_and_groups(call, client, busy):
-    import json
+def test_of_very_many_groups_those_furthest_behind_are_shown(call, client):
+    for topic in ("crowded", "crowded-behind"):
+        client.create_topic(topic, partitions=1)
+    client.publish("crowded-behind", b"x")
+    client.execute(OpenGroup("zz-behind", ("crowded-behind",)))
+    for number in range(GROUPS_MAX):
+        client.execute(OpenGroup(f"done-{number}", ("crowded",)))
+    shown = [one["group"] for one in json.loads(call("top", "--json").out)["groups"]]
+    assert "zz-behind" in shown
+    assert len(shown) == GROUPS_MAX
+    for topic in ("crowded", "crowded-behind"):
+        client.delete_topic(topic)
 
+
+def test_view_as_json_has_topics_lanes_and_groups(call, client, busy):
     client.ack(client.poll(busy, "watched", limit=10))
     found = json.loads(call("top", "--json").out)
     (topic,) = [one for one in found["topics"] if one["name"] == busy]

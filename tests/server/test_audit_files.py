@@ -1,6 +1,7 @@
 """Files of the audit log: whole or untouched, and known for what they are when they are not."""
 
 import asyncio
+import json
 
 import pytest
 from click.testing import CliRunner
@@ -38,6 +39,7 @@ def test_lines_removed_at_the_end_show(tmp_path):
     written(tmp_path, 5).close()
     verify = ["audit", "verify", str(tmp_path)]
     assert CliRunner().invoke(root, verify).exit_code == 0
+    assert json.loads(CliRunner().invoke(root, [*verify, "--json"]).stdout) == {"problems": []}
     path = tmp_path / audit.AUDIT_FILE
     whole = path.read_bytes()
     for kept in range(5):
@@ -47,6 +49,8 @@ def test_lines_removed_at_the_end_show(tmp_path):
     told = CliRunner().invoke(root, verify)
     assert told.exit_code == 1
     assert "line 5" in told.stdout
+    (one,) = json.loads(CliRunner().invoke(root, [*verify, "--json"]).stdout)["problems"]
+    assert "line 5" in one["problem"]
     # What is written afterwards does not hide it.
     path.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
     log = AuditLog(tmp_path, now_ns)

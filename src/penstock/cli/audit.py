@@ -34,6 +34,9 @@ def verify(directory: Path, *, output: Output) -> None:
 
     problems = verify(directory / AUDIT_FILE)
     rows = [{"line": one.line or None, "problem": one.text} for one in problems]
-    output.rows(rows, ["line", "problem"], empty="no problems")
+    if output.is_table:
+        output.rows(rows, ["line", "problem"], empty="no problems")
+    else:
+        output.record({"problems": rows})
     if problems:
         raise click.exceptions.Exit(Exit.FOUND_PROBLEMS)

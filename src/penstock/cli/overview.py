@@ -2,12 +2,15 @@
 
 import time
 from dataclasses import asdict, dataclass, field
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..client import Client
     from ..client.topics import Topic
 
+# Each of them costs two requests: of more groups, those that are furthest behind are shown.
+GROUPS_MAX = 200
 LANES = ("critical", "high", "normal", "low", "background")
 
 
@@ -85,7 +88,9 @@ class Overview:
 
 
 def query_overview(client: "Client", before: Overview | None = None) -> Overview:
-    """Ask the server for all figures. Returns them without groups that are deleted meanwhile."""
+    """Ask the server for all figures: of the `GROUPS_MAX` groups that are furthest behind, without those that are
+    deleted meanwhile.
+    """
     stats, delays, lanes = client.stats(), client.delay_stats(), client.lanes()
     seen_s = time.monotonic()
     elapsed_s = 0.0 if before is None else seen_s - before.seen_s
@@ -173,11 +178,19 @@ def _topic_line(
 
 
 def _group_lines(client: "Client", earlier: dict[str, _EarlierCount]) -> list[GroupLine]:
+    from ..api.health import LagFigures, SeeLags
     from ..errors import NotFound
 
-    figures = client.reliability().groups
+    figures, groups = client.reliability().groups, client.groups()
+    if len(groups) > GROUPS_MAX:
+        lags = client.execute(SeeLags())
+        furthest = nlargest(
+            GROUPS_MAX, groups, key=lambda one: lags.get(one.group, LagFigures()).lag
+        )
+        shown = {one.group for one in furthest}
+        groups = [one for one in groups if one.group in shown]
     lines = []
-    for one in client.groups():
+    for one in groups:
         try:
             parts = client.lag(one.group).partitions
             members = len(client.group(one.group).members)

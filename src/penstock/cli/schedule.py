@@ -68,7 +68,9 @@ def _span_text(milliseconds: int) -> str:
     return f"{milliseconds}ms"
 
 
-@schedule.command(epilog='Example: penstock schedule create jobs nightly report --cron "0 3 * * *"')
+@schedule.command(
+    epilog='Example: penstock schedule create jobs weekly report --cron "0 3 * * MON"'
+)
 @_TOPIC
 @_KEY
 @click.argument("value")
@@ -105,7 +107,8 @@ def create(
 ) -> None:
     """Publish VALUE to TOPIC again and again, under a KEY."""
     if (given["cron"] is None) == (given["every"] is None):
-        raise click.UsageError("say when: --cron or --every")
+        both = "" if given["cron"] is None else ", not both"
+        raise click.UsageError(f"say when: --cron or --every{both}")
     given["headers"] = header_pairs(given["headers"])
     options = {name: one for name, one in given.items() if one not in (None, [])}
     with connected(broker) as client:

@@ -29,7 +29,8 @@ Without keys only this machine is served; penstock keys create makes the first o
 CONFIG = click.option(
     "--config",
     "file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    # Whether it can be read is found out with the other faults of settings, which have a code of their own.
+    type=click.Path(dir_okay=False, readable=False, path_type=Path),
     help=f"Settings in YAML; {DEFAULT_FILE} in this directory, if it is there.",
 )
 

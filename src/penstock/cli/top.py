@@ -27,7 +27,8 @@ Examples:
 
 \b
 "waiting by lane" counts the messages that wait for the group furthest behind: critical / high / normal / low /
-background. Rates are those between two looks; with --once there is none.
+background. Rates are those between two looks; with --once there is none. Of more than 200 groups those that are
+furthest behind are shown.
 """
 
 # Above the tables, between them, and their titles.

@@ -248,9 +248,10 @@ class Serving:
         app.configure(settings)
         if binary is not None:
             binary.service.configure(settings)
-        self.logger.info(
-            "reloaded; %s", f"restart for: {', '.join(later)}" if later else "all of it"
-        )
+        if later:
+            self.logger.warning("reloaded; restart for: %s", ", ".join(later))
+        else:
+            self.logger.info("reloaded; all of it")
 
     async def _sweep(self, app: App, binary: BinaryServer | None) -> None:
         """What has to happen now and then."""
