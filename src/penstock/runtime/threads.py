@@ -513,3 +513,12 @@ class ThreadDriver:
                 self.members.dismiss(Refused("it is closed"))
         self._committer.close()
         self._sync_threads.close()
+
+    def leave_to_parent(self, reason: str) -> None:
+        """In a forked process: refuse everything from now on, for this reason, and write nothing."""
+        self._committer.failure = Refused(reason)
+        # Threads of the parent may have held the locks of this one, and none is here to release them.
+        self._point = SyncPoint(self, self._committer)
+        self._point.is_closed = True
+        self.lock = self._point.lock
+        self._ticker.close()
