@@ -473,8 +473,10 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
 
     def _close(self) -> None:
         """Leases stay: their time goes on when the directory is opened again."""
-        self.driver.close()
-        self._give_up_disk()
+        try:
+            self.driver.close()
+        finally:
+            self._give_up_disk()
 
     def _replace_parts(self, closed: Any) -> None:
         self.driver = self._sessions = closed

@@ -460,8 +460,10 @@ class Queue(
                 self._prefetch.empty()
                 self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
         finally:
-            self._driver.close()
-            self._opened_driver.give_up_disk()
+            try:
+                self._driver.close()
+            finally:
+                self._opened_driver.give_up_disk()
 
     def _replace_parts(self, closed: Any) -> None:
         self._driver = self._buffer = self._prefetch = closed
