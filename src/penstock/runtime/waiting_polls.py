@@ -40,13 +40,19 @@ class Waiter(Generic[C]):
         self._pending = Lock()
         self._pending.acquire()
 
-    def settle(self, messages: LeasedMessages, error: BaseException | None = None) -> None:
-        """With the driver's lock held."""
+    def settle(self, messages: LeasedMessages, error: BaseException | None = None) -> bool:
+        """With the driver's lock held. False: its caller is gone, and the messages are to be given back."""
         self.messages, self.error, self.is_settled = messages, error, True
         if self._pending is not None:
             self._pending.release()
         if self.on_settled is not None:
-            self.on_settled()
+            try:
+                self.on_settled()
+            except RuntimeError:
+                # Its event loop is closed. Not for the thread to hear that published, or closes the driver.
+                self.messages = LeasedMessages()
+                return False
+        return True
 
     def outcome(self) -> LeasedMessages:
         """What it was settled with."""
@@ -67,6 +73,9 @@ Place = tuple[str, str]
 
 Take = Callable[[PollWaiter, int], LeasedMessages]
 """Execute the command of a waiter for up to so many messages."""
+
+GiveBack = Callable[[LeasedMessages], None]
+"""Make messages ready again whose caller is gone."""
 
 
 class WaitingPolls:
@@ -98,7 +107,7 @@ class WaitingPolls:
         """Where consumers wait; of some topics, or of all."""
         return [place for place in self.queues if topics is None or place[0] in topics]
 
-    def serve(self, place: Place, ready: int, take: Take) -> None:
+    def serve(self, place: Place, ready: int, take: Take, give_back: GiveBack) -> None:
         """Share `ready` messages among the waiters of a place; those that get nothing keep their turn."""
         queue = self.queues.get(place, OrderedDict())
         left: list[PollWaiter] = []
@@ -113,11 +122,12 @@ class WaitingPolls:
                 # A damaged batch, a full disk: for the waiter to know, not for the client that made messages ready.
                 self._settle(waiter, LeasedMessages(), error)
                 continue
-            if messages:
-                ready -= len(messages)
-                self._settle(waiter, messages)
-            else:
+            if not messages:
                 left.append(waiter)
+            elif self._settle(waiter, messages):
+                ready -= len(messages)
+            else:
+                give_back(messages)
         for waiter in reversed(left):
             queue[waiter] = None
             queue.move_to_end(waiter, last=False)
@@ -125,9 +135,9 @@ class WaitingPolls:
 
     def _settle(
         self, waiter: PollWaiter, messages: LeasedMessages, error: BaseException | None = None
-    ) -> None:
+    ) -> bool:
         self._timed.discard(waiter)
-        waiter.settle(messages, error)
+        return waiter.settle(messages, error)
 
     def _forget_if_empty(self, place: Place) -> None:
         if place in self.queues and not self.queues[place]:
