@@ -1,6 +1,8 @@
 """The queue from asyncio: waiting blocks neither the loop nor a thread, and cancelling loses nothing."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -86,3 +88,62 @@ async def test_closing_ends_the_waiting(tmp_path):
     await queue.close()
     with pytest.raises(Refused, match="closed"):
         await waiting
+
+
+@pytest.mark.parametrize("auto_ack", [True, False])
+def test_a_get_that_its_closed_event_loop_has_left_behind_takes_nothing(tmp_path, auto_ack):
+    with penstock.open(tmp_path, auto_ack=auto_ack) as queue:
+        loop = asyncio.new_event_loop()
+        gets = [loop.create_task(queue.aio.get(timeout=None)) for _ in range(3)]
+        loop.run_until_complete(until(lambda: waiting_calls(queue) == len(gets)))
+        loop.close()
+        with ThreadPoolExecutor(1) as thread:
+            other = thread.submit(queue.get, timeout=60)
+            assert queue.put_many([b"a", b"b"]) == range(1, 3)
+            messages = [other.result(), queue.get(timeout=60)]
+        assert {(one.value, one.attempts) for one in messages} == {(b"a", 1), (b"b", 1)}
+    for get in gets:
+        get._log_destroy_pending = False
+    penstock.open(tmp_path).close()
+
+
+def test_closing_a_queue_ends_all_waiting_also_with_a_closed_event_loop(tmp_path):
+    queue = penstock.open(tmp_path)
+    loop = asyncio.new_event_loop()
+    left_behind = loop.create_task(queue.aio.get(timeout=None))
+    loop.run_until_complete(until(lambda: waiting_calls(queue) == 1))
+    loop.close()
+    with ThreadPoolExecutor(1) as thread:
+        other = thread.submit(queue.get, timeout=None)
+        asyncio.run(until(lambda: waiting_calls(queue) == 2))
+        queue.close()
+        with pytest.raises(Refused, match="closed"):
+            other.result()
+    left_behind._log_destroy_pending = False
+    penstock.open(tmp_path).close()
+
+
+@pytest.mark.parametrize("auto_ack", [True, False])
+def test_no_get_is_left_waiting_by_an_event_loop_that_ends_as_it_begins(
+    tmp_path, monkeypatch, auto_ack
+):
+    with penstock.open(tmp_path, auto_ack=auto_ack) as queue:
+        begin_get, is_cancelled = queue.begin_get, threading.Event()
+
+        async def main():
+            loop, begun = asyncio.get_running_loop(), asyncio.Event()
+
+            def begin_late(*asked):
+                loop.call_soon_threadsafe(begun.set)
+                is_cancelled.wait()
+                return begin_get(*asked)
+
+            monkeypatch.setattr(queue, "begin_get", begin_late)
+            get = asyncio.create_task(queue.aio.get(timeout=None))
+            get.add_done_callback(lambda _: is_cancelled.set())
+            await begun.wait()
+
+        asyncio.run(main())
+        assert waiting_calls(queue) == 0
+        queue.put(b"x")
+        assert queue.get().value == b"x"

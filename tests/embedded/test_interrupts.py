@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,10 @@ from penstock.api.leased import LeasedPart
 from penstock.broker.partition.machine import PartitionMachine
 from penstock.embedded import prefetch
 from penstock.embedded.write_buffer import NumberedMessages
+from penstock.errors import Refused, UnknownMember
+from penstock.runtime.waiting_polls import Waiter, WaitingPolls
+
+from .waiting import until, waiting_calls
 
 CONSUMER = """
 import sys, penstock
@@ -191,3 +196,67 @@ def test_generator_that_a_ctrl_c_ended_is_replaced(tmp_path):
         ids = [one.id for one in queue]
         assert all(after == before + 1 for before, after in pairwise(ids))
         assert len(ids) == 3
+
+
+# Where a Ctrl-C may come to a thread that serves those who wait, before or after what is called there.
+SERVING = [
+    (PartitionMachine, "apply", "before"),
+    (Waiter, "settle", "before"),
+    (Waiter, "settle", "after"),
+    (WaitingPolls, "leave", "after"),
+]
+
+
+def interrupt_publish(broker, place, monkeypatch):
+    """Publish, and get a Ctrl-C while the polls that wait are served."""
+    owner, name, moment = place
+    whole = getattr(owner, name)
+
+    def interrupted(*args):
+        if moment == "after":
+            whole(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        broker.publish("t", b"first")
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("place", SERVING)
+def test_polls_that_wait_are_served_after_a_publish_that_was_interrupted(monkeypatch, place):
+    with ThreadPoolExecutor(2) as threads, penstock.Broker() as broker:
+        broker.create_topic("t", partitions=1)
+        polls = [threads.submit(broker.poll, "t", "g", limit=1, timeout=None) for _ in range(2)]
+        until(lambda: waiting_calls(broker) == 2)
+        interrupt_publish(broker, place, monkeypatch)
+        broker.publish_many("t", [b"second", b"third"])
+        served = [[one.value for one in poll.result(60)] for poll in polls]
+        assert [len(each) for each in served] == [1, 1]
+        assert served[0] != served[1]
+
+
+@pytest.mark.parametrize("place", SERVING)
+def test_no_poll_waits_longer_than_the_broker_whose_publish_was_interrupted(monkeypatch, place):
+    with ThreadPoolExecutor(2) as threads:
+        with penstock.Broker() as broker:
+            broker.create_topic("t", partitions=1)
+            polls = [threads.submit(broker.poll, "t", "g", limit=1, timeout=None) for _ in range(2)]
+            until(lambda: waiting_calls(broker) == 2)
+            interrupt_publish(broker, place, monkeypatch)
+        for poll in polls:
+            # One may have been served just before.
+            assert isinstance(poll.exception(60), Refused) or len(poll.result()) == 1
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_member_that_waits_is_told_after_a_publish_that_was_interrupted(monkeypatch, moment):
+    with ThreadPoolExecutor(1) as thread, penstock.Broker() as broker:
+        broker.create_topic("t", partitions=1)
+        member = broker.join("t", "g")
+        poll = thread.submit(member.poll, limit=1, timeout=None)
+        until(lambda: waiting_calls(broker) == 1)
+        interrupt_publish(broker, (Waiter, "settle", moment), monkeypatch)
+        broker.publish("t", b"second")
+        # A member is one in memory only, so it may have to join again.
+        assert isinstance(poll.exception(60), UnknownMember) or len(poll.result()) == 1

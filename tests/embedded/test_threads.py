@@ -17,16 +17,7 @@ from penstock.model import Priority
 from penstock.runtime.file import RealFile
 from penstock.runtime.group_polls import FOR_EVER
 
-from .waiting import waiting_calls
-
-
-def until(condition):
-    patience = threading.Event()
-    for _ in range(24_000):
-        if condition():
-            return
-        patience.wait(0.005)
-    raise AssertionError("it never happened")
+from .waiting import until, waiting_calls
 
 
 def test_who_waits_longest_is_served_first_also_after_messages_for_others():

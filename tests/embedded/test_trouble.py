@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 import penstock
+from penstock.broker.node import Node
 from penstock.config import StorageConfig
 from penstock.embedded.open_queue import open_queue
 from penstock.embedded.queue import Queue
@@ -226,6 +227,19 @@ def test_failed_fsync_stops_the_queue_and_not_the_process(tmp_path, monkeypatch,
     queue.close()
     with penstock.open(tmp_path) as queue:
         assert queue.get().value == b"x"
+
+
+@pytest.mark.parametrize("open_it", [penstock.open, penstock.Broker])
+def test_a_close_that_fails_lets_go_of_the_directory(tmp_path, monkeypatch, open_it):
+    def fail(_node):
+        raise NoSpace("log")
+
+    opened = open_it(tmp_path)
+    monkeypatch.setattr(Node, "close", fail)
+    with pytest.raises(NoSpace):
+        opened.close()
+    monkeypatch.undo()
+    open_it(tmp_path).close()
 
 
 def test_fixtures_work_together(penstock_clock, penstock_broker, penstock_queue):

@@ -162,6 +162,57 @@ def test_a_forked_process_keeps_its_hands_off_the_broker_of_its_parent(tmp_path)
         assert f"process {os.getpid()}, before a fork" in said
 
 
+def test_a_forked_process_keeps_its_hands_off_the_member_of_its_parent(tmp_path):
+    with penstock.Broker(tmp_path / "data") as broker:
+        broker.create_topic("orders", partitions=1)
+        broker.publish_many("orders", [b"first", b"second"])
+        member = broker.join("orders", "billing")
+        calls = (
+            member.poll,
+            member.heartbeat,
+            lambda: member.commit({"orders/0": 2}),
+            member.leave,
+        )
+
+        def use():
+            return "\n".join(refusal_of(call) for call in calls)
+
+        # Another thread of the parent may be in the middle of something.
+        with broker.driver.lock:
+            said = in_child(use).split("\n")
+        assert len(said) == len(calls)
+        assert all("before a fork" in one for one in said)
+        assert [one.value for one in member.poll()] == [b"first", b"second"]
+        member.commit({"orders/0": 2})
+    with penstock.Broker(tmp_path / "data") as broker:
+        assert broker.lag("billing")[0].floor == 2
+
+
+def test_a_forked_process_keeps_its_hands_off_the_transactions_of_its_parent(queue):
+    def put_in(block):
+        block.put(b"child")
+
+    def put_in_a_block_of_its_own(block):
+        with block:
+            block.put(b"child")
+
+    def leave(block):
+        block.__exit__(None, None, None)
+
+    entered, other = queue.transaction(), queue.transaction()
+    with entered:
+        entered.put(b"parent")
+        uses = ((put_in, entered), (leave, entered), (put_in_a_block_of_its_own, other))
+
+        def use():
+            return "\n".join(refusal_of(lambda work=work: work[0](work[1])) for work in uses)
+
+        said = in_child(use).split("\n")
+        assert len(said) == len(uses)
+        assert all("before a fork" in one for one in said)
+    assert [one.value for one in queue.get_many()] == [b"parent"]
+
+
 def test_what_a_process_has_open_is_neither_sent_to_another_nor_copied(queue):
     child = multiprocessing.get_context("spawn").Process(target=print, args=(queue,))
     with penstock.Broker() as broker:

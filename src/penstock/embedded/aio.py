@@ -1,7 +1,9 @@
 """A queue for asyncio: no call blocks the event loop, and waiting takes no thread."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
@@ -12,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from ..api.arguments import whole_count
 from ..api.received import Received
 from ..api.units import Duration
+from ..errors import PenstockError, Refused
 from ..runtime.waiting_polls import PollWaiter
 from .answers import Held
 from .messages import MessageOptions, Value
@@ -66,30 +69,49 @@ class AsyncQueue:
     async def _wait(self, limit: int, timeout: Duration | None) -> list[Received] | None:  # noqa: ASYNC109 - handed on
         """The messages that this call waited for; None: there is something in memory now."""
         loop, settled = asyncio.get_running_loop(), asyncio.Event()
+        # Not a task: the end of the loop would cancel it, and its thread begin a wait that no caller knows of.
+        begun: Future[PollWaiter | None] = Future()
 
         def wake() -> None:
+            # Once the loop is closed this raises: then the driver gives this caller up.
             loop.call_soon_threadsafe(settled.set)
 
-        asking = asyncio.ensure_future(
-            asyncio.to_thread(self._queue.begin_get, limit, timeout, wake)
-        )
+        loop.run_in_executor(None, self._begin_get, begun, limit, timeout, wake)
         try:
-            waiter = await asyncio.shield(asking)
+            waiter = await asyncio.wrap_future(begun)
             if waiter is None:
                 return None
             await settled.wait()
         except asyncio.CancelledError:
-            asking.add_done_callback(self._give_up)
+            # Not awaited: the caller has been cancelled. In a thread, because it may have to wait for the disk.
+            loop.run_in_executor(None, begun.add_done_callback, self._give_up)
             raise
         return self._queue.end_get(waiter)
 
-    def _give_up(self, asking: "asyncio.Future[PollWaiter | None]") -> None:
-        if asking.cancelled() or asking.exception() is not None:
+    def _begin_get(
+        self,
+        begun: "Future[PollWaiter | None]",
+        limit: int,
+        timeout: Duration | None,
+        wake: Callable[[], None],
+    ) -> None:
+        if begun.set_running_or_notify_cancel():
+            try:
+                begun.set_result(self._queue.begin_get(limit, timeout, wake))
+            except PenstockError as error:
+                begun.set_exception(error)
+            except BaseException as error:
+                begun.set_exception(error)
+                raise
+
+    def _give_up(self, begun: "Future[PollWaiter | None]") -> None:
+        if begun.cancelled() or begun.exception() is not None:
             return
-        waiter = asking.result()
+        waiter = begun.result()
         if waiter is not None:
-            # Not awaited: the caller has been cancelled. In a thread, because it may have to wait for the disk.
-            asyncio.get_running_loop().run_in_executor(None, self._queue.abandon_get, waiter)
+            # A queue that was closed meanwhile has let go of it.
+            with suppress(Refused):
+                self._queue.abandon_get(waiter)
 
     async def stream(self, timeout: Duration | None = None) -> AsyncIterator[Received]:  # noqa: ASYNC109 - as in Queue.stream
         """Messages as they come, for ever; or until none came for `timeout`."""

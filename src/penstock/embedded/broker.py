@@ -122,7 +122,7 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
         # For programs that build on the broker: benchmarks, tools.
         self.driver, self._give_up_disk = opened
         self._sessions = Sessions()
-        self._opened()
+        self._opened(self.driver)
 
     @property
     def clock(self) -> Any:
@@ -474,11 +474,13 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
 
     def _close(self) -> None:
         """Leases stay: their time goes on when the directory is opened again."""
-        self.driver.close()
-        self._give_up_disk()
+        try:
+            self.driver.close()
+        finally:
+            self._give_up_disk()
 
     def _replace_parts(self, closed: Any) -> None:
-        self.driver = closed
+        self.driver = self._sessions = closed
 
 
 def acks_of(acks: str) -> Acks:

@@ -5,9 +5,10 @@ import os
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, NoReturn, Self
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from ..errors import Refused
+from ..runtime.threads import ThreadDriver
 
 
 class ClosedHandle:
@@ -28,10 +29,10 @@ class Handle(ABC):
 
     _is_open = False
 
-    def _opened(self) -> None:
+    def _opened(self, driver: ThreadDriver) -> None:
         self._is_open = True
         atexit.register(self.close)
-        _OPEN.add(self)
+        _OPEN[self] = driver
 
     def close(self) -> None:
         """Sync everything and let go of the directory. Closing again does nothing."""
@@ -48,7 +49,7 @@ class Handle(ABC):
     def _forget(self, reason: str) -> None:
         self._is_open = False
         atexit.unregister(self.close)
-        _OPEN.discard(self)
+        _OPEN.pop(self, None)
         self._replace_parts(ClosedHandle(reason))
 
     @abstractmethod
@@ -79,7 +80,7 @@ class Handle(ABC):
         )
 
 
-_OPEN: "WeakSet[Handle]" = WeakSet()
+_OPEN: "WeakKeyDictionary[Handle, ThreadDriver]" = WeakKeyDictionary()
 
 
 def _after_fork() -> None:
@@ -91,7 +92,9 @@ def _after_fork() -> None:
     reason = (
         f"it was opened by process {parent}, before a fork; open one after the fork, in one process"
     )
-    for one in list(_OPEN):
+    for one, driver in list(_OPEN.items()):
+        # Members and transactions of a broker have its driver, and go on to use that.
+        driver.leave_to_parent(reason)
         one._forget(reason)
 
 

@@ -106,7 +106,7 @@ class Queue(
         self._ticker = Ticker(self._tick, self._clock)
         self._tick()
         self._ticker.start()
-        self._opened()
+        self._opened(self._driver)
 
     def put(self, value: Value | UnsetType = UNSET, **options: Unpack[MessageOptions]) -> int:
         """Add a message at the end; return its id: 1, 2, 3, ...  `json` is an object, instead of the value.
@@ -460,11 +460,14 @@ class Queue(
                 self._prefetch.empty()
                 self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
         finally:
-            self._driver.close()
-            self._opened_driver.give_up_disk()
+            try:
+                self._driver.close()
+            finally:
+                self._opened_driver.give_up_disk()
 
     def _replace_parts(self, closed: Any) -> None:
-        self._driver = self._buffer = self._prefetch = self._messages = closed
+        self._driver = self._buffer = self._prefetch = closed
+        self._messages = self._sessions = closed
         self._ready.clear()
 
     @property

@@ -12,7 +12,7 @@ from ..api.principals import LOCAL, Principal
 from ..api.received import Received
 from ..broker.partition import Now
 from ..broker.partition.changes import Done
-from ..errors import NotFound, PenstockError
+from ..errors import Fatal, NotFound, PenstockError
 from .ticker import NEVER_NS
 from .waiting_polls import PollWaiter, Waiter, WaitingPolls
 
@@ -65,7 +65,8 @@ class WaitingGroupPolls:
             waiter = Waiter(command, principal, until_ns, on_settled=on_settled)
             messages = self._driver.execute_locked(command, now, principal)
             if messages or not (timeout_ns and command.limit):
-                waiter.settle(messages)
+                if not waiter.settle(messages):
+                    self._give_back(messages, now)
             else:
                 self._queues.enter(waiter)
             if on_settled is not None:
@@ -107,7 +108,20 @@ class WaitingGroupPolls:
             command = msgspec.structs.replace(waiter.command, limit=limit)
             return self._driver.execute_locked(command, now, waiter.principal)
 
-        self._queues.serve((topic, group), ready, take)
+        def give_back(messages: LeasedMessages) -> None:
+            self._give_back(messages, now)
+
+        self._queues.serve((topic, group), ready, take, give_back)
+
+    def _give_back(self, messages: LeasedMessages, now: Now) -> None:
+        """Make messages ready again whose caller is gone. On a full disk they are when their lease ends."""
+        if messages:
+            try:
+                self._driver.execute_locked(messages.release(), now)
+            except Fatal:
+                raise
+            except PenstockError as error:
+                self._driver.logger.warning("cannot give messages back: %s", error)
 
     def end_overdue(self, now: Now) -> float:
         """Let those go whose time is up; when the next one's is."""

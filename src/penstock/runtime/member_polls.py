@@ -127,8 +127,7 @@ class WaitingMemberPolls:
         for key in done.members:
             for waiter in [*self._by_member.get(key, ())]:
                 # One that is a member no more hears so with its next call.
-                self._end(waiter, now)
-                waiter.settle(LeasedMessages())
+                self._settle(waiter, now, LeasedMessages())
         for partition in done.partitions:
             place = (partition.topic, partition.number)
             for waiter in [*self._by_partition.get(place, ())]:
@@ -144,23 +143,31 @@ class WaitingMemberPolls:
             # A damaged batch, a full disk: for the member to know, not for the client that made messages ready.
             error = trouble
         if messages or error:
-            self._end(waiter, now)
-            waiter.settle(messages, error)
+            self._settle(waiter, now, messages, error)
+
+    def _settle(
+        self,
+        waiter: MemberWaiter,
+        now: Now,
+        messages: LeasedMessages,
+        error: BaseException | None = None,
+    ) -> None:
+        """End the wait of a poll. First of all its caller hears of it: a Ctrl-C may come at any time."""
+        waiter.settle(messages, error)
+        self._end(waiter, now)
 
     def end_overdue(self, now: Now) -> float:
         """Let those go whose time is up; when the next one's is."""
         for waiter in [one for one in self.waiting if one.until_ns <= now.monotonic_ns]:
-            self._end(waiter, now)
-            waiter.settle(LeasedMessages())
+            self._settle(waiter, now, LeasedMessages())
         return min((one.until_ns for one in self.waiting), default=NEVER_NS)
 
     def dismiss(self, error: BaseException | None = None) -> None:
         """Let all of them go: the broker is closed, or there are no members any more."""
-        waiters = [*self.waiting]
+        for waiter in [*self.waiting]:
+            waiter.settle(LeasedMessages(), error)
         for parked in (self.waiting, self._by_partition, self._by_member):
             parked.clear()
-        for waiter in waiters:
-            waiter.settle(LeasedMessages(), error)
 
 
 def _discard(

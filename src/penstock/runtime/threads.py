@@ -342,7 +342,8 @@ class ThreadDriver:
         self.node.owed = owed
         self.members.dismiss()
         self._is_torn = False
-        self.expect(self.node.next_due_ns())
+        # At once: polls that wait may not have been served.
+        self.expect(self.clock.monotonic_ns())
 
     def execute_locked(self, command: Command[R], now: Now, principal: Principal = LOCAL) -> R:
         """Carry out a command in the middle of another one, which waits for both. With the lock held."""
@@ -513,3 +514,12 @@ class ThreadDriver:
                 self.members.dismiss(Refused("it is closed"))
         self._committer.close()
         self._sync_threads.close()
+
+    def leave_to_parent(self, reason: str) -> None:
+        """In a forked process: refuse everything from now on, for this reason, and write nothing."""
+        self._committer.failure = Refused(reason)
+        # Threads of the parent may have held the locks of this one, and none is here to release them.
+        self._point = SyncPoint(self, self._committer)
+        self._point.is_closed = True
+        self.lock = self._point.lock
+        self._ticker.close()

@@ -40,13 +40,23 @@ class Waiter(Generic[C]):
         self._pending = Lock()
         self._pending.acquire()
 
-    def settle(self, messages: LeasedMessages, error: BaseException | None = None) -> None:
-        """With the driver's lock held."""
-        self.messages, self.error, self.is_settled = messages, error, True
-        if self._pending is not None:
+    def settle(self, messages: LeasedMessages, error: BaseException | None = None) -> bool:
+        """With the driver's lock held. False: its caller is gone, and the messages are to be given back.
+
+        Only the first outcome counts. Once more tells the caller again, whom a Ctrl-C may have kept from hearing of it.
+        """
+        if not self.is_settled:
+            self.messages, self.error, self.is_settled = messages, error, True
+        if self._pending is not None and self._pending.locked():
             self._pending.release()
         if self.on_settled is not None:
-            self.on_settled()
+            try:
+                self.on_settled()
+            except RuntimeError:
+                # Its event loop is closed. Not for the thread to hear that published, or closes the driver.
+                self.messages = LeasedMessages()
+                return False
+        return True
 
     def outcome(self) -> LeasedMessages:
         """What it was settled with."""
@@ -68,11 +78,15 @@ Place = tuple[str, str]
 Take = Callable[[PollWaiter, int], LeasedMessages]
 """Execute the command of a waiter for up to so many messages."""
 
+GiveBack = Callable[[LeasedMessages], None]
+"""Make messages ready again whose caller is gone."""
+
 
 class WaitingPolls:
     """Waiters by topic and group, in the order in which they came. Not thread-safe: under the driver's lock.
 
-    To enter, to leave and to be served cost the same however many wait.
+    To enter, to leave and to be served cost the same however many wait. A waiter leaves its queue once it is settled,
+    not before: a Ctrl-C in the thread that serves it may come at any time, and then the next `serve` finds it there.
     """
 
     def __init__(self) -> None:
@@ -88,23 +102,28 @@ class WaitingPolls:
 
     def leave(self, waiter: PollWaiter) -> None:
         """Forget a waiter whose caller has given up."""
+        self._timed.discard(waiter)
         queue = self.queues.get(_place(waiter))
         if queue is not None:
             queue.pop(waiter, None)
-            self._timed.discard(waiter)
             self._forget_if_empty(_place(waiter))
 
     def groups(self, topics: Collection[str] | None = None) -> Sequence[Place]:
         """Where consumers wait; of some topics, or of all."""
         return [place for place in self.queues if topics is None or place[0] in topics]
 
-    def serve(self, place: Place, ready: int, take: Take) -> None:
+    def serve(self, place: Place, ready: int, take: Take, give_back: GiveBack) -> None:
         """Share `ready` messages among the waiters of a place; those that get nothing keep their turn."""
         queue = self.queues.get(place, OrderedDict())
         left: list[PollWaiter] = []
-        while queue and ready > 0:
-            waiter, _ = queue.popitem(last=False)
-            share = -(-ready // (len(queue) + 1))
+        while len(left) < len(queue):
+            waiter = next(iter(queue))
+            if waiter.is_settled:
+                self._settle(waiter, waiter.messages)
+                continue
+            if ready <= 0:
+                break
+            share = -(-ready // (len(queue) - len(left)))
             try:
                 messages = take(waiter, min(share, waiter.command.limit))
             except Fatal:
@@ -113,21 +132,23 @@ class WaitingPolls:
                 # A damaged batch, a full disk: for the waiter to know, not for the client that made messages ready.
                 self._settle(waiter, LeasedMessages(), error)
                 continue
-            if messages:
-                ready -= len(messages)
-                self._settle(waiter, messages)
-            else:
+            if not messages:
                 left.append(waiter)
+                queue.move_to_end(waiter)
+            elif self._settle(waiter, messages):
+                ready -= len(messages)
+            else:
+                give_back(messages)
         for waiter in reversed(left):
-            queue[waiter] = None
             queue.move_to_end(waiter, last=False)
         self._forget_if_empty(place)
 
     def _settle(
         self, waiter: PollWaiter, messages: LeasedMessages, error: BaseException | None = None
-    ) -> None:
-        self._timed.discard(waiter)
-        waiter.settle(messages, error)
+    ) -> bool:
+        is_heard = waiter.settle(messages, error)
+        self.leave(waiter)
+        return is_heard
 
     def _forget_if_empty(self, place: Place) -> None:
         if place in self.queues and not self.queues[place]:
@@ -137,8 +158,7 @@ class WaitingPolls:
         """Settle the waiters whose time is up, with no messages."""
         for waiter in [*self._timed]:
             if waiter.until_ns <= now_ns:
-                self.leave(waiter)
-                waiter.settle(LeasedMessages())
+                self._settle(waiter, LeasedMessages())
 
     def next_until_ns(self) -> float:
         return min((waiter.until_ns for waiter in self._timed), default=float("inf"))
@@ -146,7 +166,7 @@ class WaitingPolls:
     def dismiss(self, error: BaseException, places: Iterable[Place] | None = None) -> None:
         """Settle all waiters at these places with an error, or all there are: the driver is closed."""
         for place in [*self.queues] if places is None else places:
-            for waiter in self.queues.pop(place):
+            for waiter in [*self.queues[place]]:
                 self._settle(waiter, LeasedMessages(), error)
 
 
