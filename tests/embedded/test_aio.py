@@ -39,6 +39,24 @@ async def test_put_and_get(queue):
     assert [one.id async for one in queue.stream(timeout=0)] == [2, 3, 4]
 
 
+async def test_what_waits_and_what_died(tmp_path):
+    async with penstock.open(tmp_path / "work", auto_ack=False, max_retries=0).aio as queue:
+        later = await queue.put(b"later", delay="1h")
+        assert (await queue.delayed_get(later)).value == b"later"
+        moved = await queue.reschedule(later, delay="2h")
+        assert [one.deliver_at for one in await queue.delayed()] == [moved.deliver_at]
+        await queue.cancel(later)
+        assert await queue.delayed() == []
+        await queue.put_many([b"a", b"b"])
+        await queue.flush()
+        assert [one.value for one in await queue.peek_many()] == [b"a", b"b"]
+        await queue.reject(await queue.get_many())
+        assert [one.value for one in await queue.dead_letters()] == [b"a", b"b"]
+        assert await queue.requeue() == (2, 0)
+        assert [one.value async for one in queue] == [b"a", b"b"]
+        assert (await queue.compact()).segments_removed == 0
+
+
 async def test_thousand_waiting_gets_need_no_threads_and_each_gets_one(queue):
     gets = [asyncio.create_task(queue.get(timeout=60)) for _ in range(1000)]
     async with asyncio.timeout(120):

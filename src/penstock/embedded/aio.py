@@ -17,15 +17,19 @@ from ..api.units import Duration
 from ..errors import PenstockError, Refused
 from ..runtime.waiting_polls import PollWaiter
 from .answers import Held
+from .dead_letters import DeadMessage, Requeued
+from .delay import DelayedPut, DelayKey
 from .messages import MessageOptions, Value
 from .stats import QueueStats
 
 if TYPE_CHECKING:
-    from .queue import Queue
+    from .queue import Compacted, Queue
 
 
 class AsyncQueue:
-    """`queue.aio`: the methods of `Queue`, to be awaited. Both may be used on one queue at the same time.
+    """`queue.aio`: the methods of `Queue`, to be awaited; but for `transaction`, whose block belongs to a thread.
+
+    Both may be used on one queue at the same time.
 
         async with penstock.open("./jobs").aio as queue:
             await queue.put(b"resize cat.jpg")
@@ -132,11 +136,46 @@ class AsyncQueue:
     async def extend(self, held: Held | Iterable[Held], duration: Duration) -> None:
         await asyncio.to_thread(self._queue.extend, held, duration)
 
+    async def dead_letters(self, limit: int = 100) -> list[DeadMessage]:
+        return await asyncio.to_thread(self._queue.dead_letters, limit)
+
+    async def requeue(self, dead: DeadMessage | Iterable[DeadMessage] | None = None) -> Requeued:
+        return await asyncio.to_thread(self._queue.requeue, dead)
+
+    async def delayed(self, limit: int = 100) -> list[DelayedPut]:
+        return await asyncio.to_thread(self._queue.delayed, limit)
+
+    async def delayed_get(self, which: int | DelayKey) -> DelayedPut:
+        return await asyncio.to_thread(self._queue.delayed_get, which)
+
+    async def cancel(self, which: int | DelayKey) -> None:
+        await asyncio.to_thread(self._queue.cancel, which)
+
+    async def reschedule(
+        self,
+        which: int | DelayKey,
+        *,
+        delay: Duration | None = None,
+        deliver_at: datetime | str | None = None,
+    ) -> DelayedPut:
+        return await asyncio.to_thread(
+            self._queue.reschedule, which, delay=delay, deliver_at=deliver_at
+        )
+
     async def peek(self) -> Received | None:
         return await asyncio.to_thread(self._queue.peek)
 
+    async def peek_many(self, limit: int = 10) -> list[Received]:
+        return await asyncio.to_thread(self._queue.peek_many, limit)
+
     async def seek(self, to: int | datetime) -> int:
         return await asyncio.to_thread(self._queue.seek, to)
+
+    async def compact(self, older_than: Duration | None = None) -> "Compacted":
+        return await asyncio.to_thread(self._queue.compact, older_than)
+
+    async def flush(self) -> None:
+        await asyncio.to_thread(self._queue.flush)
 
     async def sync(self) -> None:
         await asyncio.to_thread(self._queue.sync)
@@ -146,6 +185,10 @@ class AsyncQueue:
 
     async def close(self) -> None:
         await asyncio.to_thread(self._queue.close)
+
+    def __aiter__(self) -> AsyncIterator[Received]:
+        """Everything that is there now, one by one."""
+        return self.stream(timeout=0)
 
     async def __aenter__(self) -> Self:
         return self
