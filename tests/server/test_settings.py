@@ -1,5 +1,6 @@
 """Settings: every mistake is found, the nearest name is offered, and the reference is what the code says."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,18 @@ def test_topics_start_with_what_the_settings_say():
     found = read_settings("consumer: {max_retries: 9}\ndlq: {enabled: false}")
     defaults = found.topic_defaults()
     assert (defaults["max_retries"], defaults["dlq_enabled"]) == (9, False)
+
+
+@pytest.mark.parametrize(
+    ("soft_limit", "kept_open"),
+    [(256, 512), (1024, 512), (4096, 1024), (65_536, 16_384), (1 << 30, 16_384), (-1, 16_384)],
+)
+def test_a_broker_keeps_a_quarter_of_its_descriptors_for_logs(monkeypatch, soft_limit, kept_open):
+    """At least as many as the library keeps open, and no more than are of use. What a file says holds as it is."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (soft_limit, resource.RLIM_INFINITY))
+    assert read_settings("").storage.storage_config().open_files_max == kept_open
+    chosen = read_settings("storage: {open_files_max: 64}")
+    assert chosen.storage.storage_config().open_files_max == 64
 
 
 def test_settings_survive_being_shown():

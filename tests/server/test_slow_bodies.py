@@ -2,7 +2,7 @@
 
 import asyncio
 
-from penstock.server.http.limits import BodyMemory
+from penstock.server.body_memory import BodyMemory
 
 from .rigs import in_process, until
 from .test_framing import CHUNKED, GOOD, HEAD, READ, TYPE, USUAL, with_length

@@ -17,7 +17,10 @@ class HttpSection:
 
     body_bytes_max: int = key(32 * MIB, "A request's body; JSON needs more room than a batch.")
     header_bytes_max: int = key(64 * KIB, "A request's line and headers.")
-    bodies_bytes_max: int = key(256 * MIB, "Bodies being received at the same time.")
+    bodies_bytes_max: int = key(
+        256 * MIB,
+        "Bodies being received at the same time, large requests of the binary port among them.",
+    )
     client_bodies_bytes_max: int = key(
         128 * MIB, "The same of one key, or of one address without keys; more get 429."
     )

@@ -203,6 +203,7 @@ class Serving:
             app.auth,
             rate=app.rate,
             budget=app.send_budget,
+            memory=app.memory,
             shared=app.shared,
             traffic=app.binary,
             logger=self.logger,

@@ -1,5 +1,6 @@
 """Sections that say what new topics, producers and consumers start with, and how the disk is used."""
 
+import resource
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -58,6 +59,20 @@ _REST_OF_TOPIC = (
 )
 
 
+# Connections need descriptors, too.
+_OPEN_FILES_SHARE = 4
+# For a process with the usual limit of 1024, and for some thousand partitions.
+_OPEN_FILES_MIN, _OPEN_FILES_MAX = 512, 16_384
+
+
+def _open_files_max() -> int:
+    """How many files of logs may be open at once. To close one that was written lately, the broker has to sync it."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _OPEN_FILES_MAX
+    return min(max(soft // _OPEN_FILES_SHARE, _OPEN_FILES_MIN), _OPEN_FILES_MAX)
+
+
 def _named(section: object, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: getattr(section, name) for name in names}
 
@@ -73,7 +88,10 @@ class StorageSection:
     min_free_bytes: int = key(
         256 * MIB, "Below this much free space publishes are refused; reads and acks go on."
     )
-    open_files_max: int = key(512, "Files of logs that are kept open.")
+    open_files_max: int = key(
+        OFF,
+        "Files of logs that are kept open; -1: a quarter of what the process may open, from 512 to 16384.",
+    )
     cache_bytes: int = key(
         64 * MIB,
         "Memory for batches read lately, of all partitions, with the objects made of them.",
@@ -118,7 +136,7 @@ class StorageSection:
             fsync=self.fsync,
             fsync_interval_ms=self.fsync_interval_ms,
             min_free_bytes=self.min_free_bytes,
-            open_files_max=self.open_files_max,
+            open_files_max=_open_files_max() if self.open_files_max == OFF else self.open_files_max,
             cache_bytes=self.cache_bytes,
         )
 

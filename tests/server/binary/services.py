@@ -11,6 +11,7 @@ def service_of(broker):
         app.auth,
         rate=app.rate,
         budget=app.send_budget,
+        memory=app.memory,
         shared=app.shared,
         traffic=app.binary,
         logger=app.logger,

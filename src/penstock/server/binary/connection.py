@@ -24,6 +24,7 @@ from ...api.principals import Principal
 from ...api.wire import encode_error
 from ...errors import BadRequest, PenstockError, TooManyRequests, Unauthenticated
 from ...model import Buffer
+from ..body_memory import Reservation
 from ..file_sender import FileSender, read_range
 from .commands import Commands
 from .coroutines import RunningCoroutine
@@ -36,7 +37,7 @@ _TURN_REQUESTS = 64
 _KAFKA_REQUEST_SHARE = 8
 # Replies up to this size are put together; larger ones go to the transport piece by piece.
 _JOINED_BYTES_MAX = 64 << 10
-# A frame that is smaller is not counted against what all may hold.
+# A frame up to this size is not counted against what all may hold, and needs no key.
 _SMALL_FRAME_BYTES = 64 << 10
 _PARKED_MAX = 10_000
 
@@ -67,6 +68,8 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport
         self._splitter = FrameSplitter(service.settings.binary.frame_bytes_max)
         self._requests_max = service.settings.binary.connection_requests_max
+        # For a large frame whose end has not come yet.
+        self._reservation: Reservation | None = None
         self._frames: deque[memoryview] = deque()
         self._is_collecting = self._is_going_on = self._is_reading_paused = False
         self._is_writing_paused = False
@@ -109,21 +112,43 @@ class Connection(asyncio.Protocol):
         before = splitter.held_bytes
         self._frames += splitter.feed(data)
         held = splitter.held_bytes
-        if held != before:
-            self.service.held_bytes += held - before
-            self._frame_until = 0.0 if held < before else self._frame_until
-            if held > _SMALL_FRAME_BYTES:
-                self._check_held()
+        if held < before:
+            self._frame_until = 0.0
         self._go_on()
+        # After the frames before it, one of which may have brought the key.
+        if held > _SMALL_FRAME_BYTES and not self.is_leaving:
+            self._require_memory(held)
+        elif self._reservation is not None:
+            self._end_reservation()
 
-    def _check_held(self) -> None:
+    def _require_memory(self, held: int) -> None:
         """Frames that arrive may not fill the memory, however many connections they come on."""
-        limit = self.service.settings.http.bodies_bytes_max
-        if self.service.held_bytes > limit:
-            self.service.traffic.refuse("bytes")
-            error = TooManyRequests("bytes of requests at once", limit=limit, retry_after_ms=1000)
-            _, correlation = key_and_correlation(self._splitter.pending_frame)
-            self._end_with(correlation, error)
+        if self.principal is None:
+            self._refuse_memory(Unauthenticated("say hello with a key first: ID.SECRET"))
+            return
+        if self._reservation is None:
+            # Counted by key, or by address if there are no keys.
+            payer = self.principal.name if self.service.auth.is_on else self.client
+            self._reservation = Reservation(self.service.memory, payer)
+        limit = self._reservation.grow(held)
+        if limit is not None:
+            self._refuse_memory(
+                TooManyRequests("bytes of requests at once", limit=limit, retry_after_ms=1000)
+            )
+
+    def _refuse_memory(self, error: PenstockError) -> None:
+        """End the connection. A Kafka client is not told why: it would read the error as its reply."""
+        self.service.traffic.refuse("bytes")
+        self._log_end(error)
+        key, correlation = key_and_correlation(self._splitter.pending_frame)
+        if key >= OWN_KEYS_FROM:
+            self.fail(correlation, error)
+        self.close()
+
+    def _end_reservation(self) -> None:
+        if self._reservation is not None:
+            self._reservation.end()
+            self._reservation = None
 
     def _go_on(self) -> None:
         """Carry out the requests that are here, as many as may be under way at once."""
@@ -400,10 +425,6 @@ class Connection(asyncio.Protocol):
         """Whether the end of the connection was noticed; `connection_lost` may still be to come."""
         return self.is_lost or self.transport.is_closing()
 
-    def _end_with(self, correlation: int, error: PenstockError) -> None:
-        self.fail(correlation, error)
-        self.close()
-
     def _log_end(self, error: Exception) -> None:
         self.service.logger.debug("the connection of %s ends: %s", self.client, error)
 
@@ -424,7 +445,7 @@ class Connection(asyncio.Protocol):
         service = self.service
         service.connections.discard(self)
         service.traffic.connections = len(service.connections)
-        service.held_bytes -= self._splitter.held_bytes
+        self._end_reservation()
         service.budget.end(self)
         if service.kafka is not None:
             service.kafka.forget(self)

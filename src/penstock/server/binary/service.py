@@ -13,6 +13,7 @@ from ...errors import TooManyRequests
 from ...model import Buffer
 from ...runtime.asynchronous import AsyncDriver
 from ..audit import AuditLog
+from ..body_memory import BodyMemory
 from ..settings import Settings
 from ..traffic import BinaryTraffic
 from .shared_groups import Registry
@@ -95,6 +96,7 @@ class BinaryService:
         *,
         rate: _Rate,
         budget: _SendBudget,
+        memory: BodyMemory,
         shared: Registry,
         traffic: BinaryTraffic,
         logger: logging.Logger,
@@ -102,13 +104,13 @@ class BinaryService:
         self.driver, self.settings, self.auth = driver, settings, auth
         self.rate, self.budget, self.logger = rate, budget, logger
         self.shared, self.traffic, self.loop = shared, traffic, driver.loop
+        # Of frames whose end has not come yet, and of bodies of HTTP.
+        self.memory = memory
         self.kafka: KafkaPort | None = None
         self.http_port = 0
         self.connections: set[Connection] = set()
         # Requests that wait for the disk or for a thread; those that wait for messages are not among them.
         self.under_way, self.requests_max = 0, settings.binary.requests_max
-        # Of frames whose end has not come yet.
-        self.held_bytes = 0
         self.is_draining = False
         self.started_at_ns = driver.driver.clock.now_ns()
 

@@ -21,6 +21,7 @@ from ...observability.activity import Activity
 from ...observability.recent import Recent
 from ...ports import Clock
 from ...runtime.asynchronous import AsyncDriver
+from ..body_memory import BodyMemory
 from ..key_ends import key_ended
 from ..otlp import SpanExport
 from ..pipelines import Pipelines
@@ -31,7 +32,7 @@ from ..shared_members import SharedMember, SharedMembers
 from ..standby.leader import LeaderRole
 from ..traffic import BinaryTraffic, Traffic
 from .auth import Auth
-from .limits import BodyMemory, Room
+from .limits import Room
 from .metrics import SyncTimes
 from .publish_coalescer import PublishCoalescer
 from .read_pause import ReadPauses

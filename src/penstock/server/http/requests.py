@@ -26,9 +26,9 @@ from .responses import BATCH, JSON, NDJSON, REGISTRY
 if TYPE_CHECKING:
     from ...api.command import Command
     from ...api.keys import Credential
+    from ..body_memory import Reservation
     from .connection import Connection
     from .framing import RequestHead
-    from .limits import Reservation
     from .routing import Route
 
 R = TypeVar("R")
