@@ -4,18 +4,20 @@ Accept is an ack, release a nack without delay, whose attempt counts, reject a r
 letters are those of the topic. Every member is assigned all partitions of its topics.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
 from ...api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
 from ...api.consume import Poll
 from ...api.groups import DescribeGroup, Mode
+from ...api.members import DescribeMember
 from ...api.received import Received
 from ...api.topics import DescribeLayouts, DescribeTopic, ListTopics, TopicLayout
 from ...broker.authorise import authorise_member
 from ...broker.groups import check_group
 from ...codec.kafka_writer import kafka_batch_of_rows
 from ...errors import NotFound, PartitionFaulty, PenstockError, UnknownMember
+from ...groups.classic import ProtocolConflict
 from ...model import Headers, MessageColumns, TopicPartition
 from .consumer_groups import member_name, partitions_by_topic
 from .dead_letters import provenance_headers
@@ -48,19 +50,20 @@ async def heartbeat(session: KafkaSession, request: Values) -> Values:
     """
     group, member, epoch = request["group_id"], request["member_id"], request["member_epoch"]
     name = member_name(member)
-    if epoch < _JOIN:
-        await _leave(session, group, name)
-        return {"member_id": member, "member_epoch": epoch}
-    known = session.find_member(group, name)
-    topics = request["subscribed_topic_names"]
-    if topics is None:
-        if known is None:
-            # It was forgotten, or the broker started again: it joins again, and says what it subscribes to.
-            return {"error_code": Code.UNKNOWN_MEMBER_ID}
-        topics = known.topics
     try:
+        await _authorise(session, group, name)
+        if epoch < _JOIN:
+            await _leave(session, group, name)
+            return {"member_id": member, "member_epoch": epoch}
+        known = session.find_member(group, name)
+        topics = request["subscribed_topic_names"]
+        if topics is None:
+            if known is None:
+                # It was forgotten, or the broker started again: it joins again, and says what it subscribes to.
+                return {"error_code": Code.UNKNOWN_MEMBER_ID}
+            topics = known.topics
         layouts = await session.execute(DescribeLayouts(tuple(sorted(set(topics)))))
-        _joined(session, check_group(group), name, [one.name for one in layouts])
+        await _join(session, check_group(group), name, [one.name for one in layouts])
     except PenstockError as error:
         return {"error_code": group_code_of(error), "error_message": str(error)}
     known = session.keep_member(group, name)
@@ -81,17 +84,29 @@ async def heartbeat(session: KafkaSession, request: Values) -> Values:
     }
 
 
-def _joined(session: KafkaSession, group: str, name: str, topics: Sequence[str]) -> None:
-    """Have a member that is heard of among those of shared groups. Forbidden: its topics are not the principal's."""
-    shared = session.service.shared
-    known = shared.get(group, name)
+async def _authorise(session: KafkaSession, group: str, name: str) -> None:
+    """Forbidden: the principal may not consume, or does not reach the topics of the member of this name.
+
+    ProtocolConflict: that is a member of an assigned group.
+    """
+    if await session.execute(DescribeMember(group, name)) is not None:
+        raise ProtocolConflict(group, "the broker assigns its partitions")
+    known = session.service.shared.get(group, name)
     if known is not None:
         authorise_member(session.principal, name, known.topics)
-    if known is None or list(known.topics) != topics:
-        client = session.client_id if session.client_id.isidentifier() else "member"
-        shared.join(group, name, client, topics, _SESSION_S)
-    else:
-        shared.find(group, name)
+
+
+async def _join(session: KafkaSession, group: str, name: str, topics: Sequence[str]) -> None:
+    """Have a member that is heard of among those of shared groups. ModeConflict: it is an assigned group."""
+    shared = session.service.shared
+    known = shared.find(group, name)
+    if known is not None and list(known.topics) == topics:
+        return
+    # A poll for nothing opens the group, and finds out if it is an assigned one.
+    with suppress(PartitionFaulty):
+        await session.poll([Poll(topic, group, name, 0, 1000) for topic in topics], 0)
+    client = session.client_id if session.client_id.isidentifier() else "member"
+    shared.join(group, name, client, topics, _SESSION_S)
 
 
 async def _leave(session: KafkaSession, group: str, name: str) -> None:
@@ -118,6 +133,10 @@ async def describe(session: KafkaSession, request: Values) -> Values:
 
 
 async def _described(session: KafkaSession, group: str) -> Values:
+    modes: Collection[str] = ()
+    # The group of a member whose topics are not there yet reads none.
+    with suppress(NotFound):
+        modes = (await session.execute(DescribeGroup(group))).modes.values()
     shared = session.service.shared
     members = [
         {
@@ -132,10 +151,8 @@ async def _described(session: KafkaSession, group: str) -> Values:
         if (there := shared.get(group, name)) is not None
         and all(map(session.principal.reaches, there.topics))
     ]
-    if not members:
-        facts = await session.execute(DescribeGroup(group))
-        if _SHARED not in facts.modes.values():
-            raise NotFound("share group", group)
+    if not members and _SHARED not in modes:
+        raise NotFound("share group", group)
     return {
         "group_id": group,
         "group_state": "Stable" if members else "Empty",
