@@ -1,5 +1,6 @@
 """Share groups: whose members they are, and what a member is told of topics that come and go."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from tests.server.rigs import in_process
 
 HEARTBEAT, DESCRIBE, FETCH, ACKNOWLEDGE = 76, 77, 78, 79
 JOIN, LEAVE = 0, -1
-ASSIGNED_GROUP, GROUP_FORBIDDEN = 23, 30
+UNKNOWN_PARTITION, ASSIGNED_GROUP, GROUP_FORBIDDEN, UNKNOWN_TOPIC_ID = 3, 23, 30, 100
 
 
 class ShareRig(KafkaRig):
@@ -104,3 +105,97 @@ async def test_share_groups_are_described_to_keys_that_may_see_groups(rig: Share
     assert (found["error_code"], found["members"]) == (GROUP_FORBIDDEN, [])
     found = await described(rig.client(Principal("readonly", Role.READONLY)))
     assert (found["error_code"], len(found["members"])) == (0, 1)
+
+
+async def joined_ids(client: KafkaClient, *topics: str) -> list[bytes]:
+    """The ids of these topics, as a member learns them that reads them."""
+    answer = await heartbeat(client, JOIN, [*topics])
+    return [one["topic_id"] for one in answer["assignment"]["topic_partitions"]]
+
+
+async def fetched(
+    client: KafkaClient, epoch: int, *places: tuple[bytes, int], **more: Any
+) -> list[tuple[bytes, int, int, int]]:
+    """For each partition of an answer its topic, its number, its error, and how many messages it has."""
+    asked: dict[str, Any] = {
+        "group_id": "g",
+        "member_id": "m",
+        "share_session_epoch": epoch,
+        "max_wait_ms": 0,
+        "min_bytes": 0,
+        "max_records": 100,
+        "batch_size": 100,
+        "topics": [topic_of(*place) for place in places],
+        "forgotten_topics_data": [],
+    }
+    answer = await client.ask(FETCH, 1, **(asked | more))
+    assert answer["error_code"] == 0
+    return [
+        (topic["topic_id"], part["partition_index"], part["error_code"], acquired_in(part))
+        for topic in answer["responses"]
+        for part in topic["partitions"]
+    ]
+
+
+def topic_of(topic_id: bytes, number: int, batches: tuple[Any, ...] = ()) -> dict[str, Any]:
+    part = {"partition_index": number, "acknowledgement_batches": [*batches]}
+    return {"topic_id": topic_id, "partitions": [part]}
+
+
+def acquired_in(part: dict[str, Any]) -> int:
+    return sum(one["last_offset"] - one["first_offset"] + 1 for one in part["acquired_records"])
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+async def test_a_member_goes_on_with_its_other_topics_when_one_is_deleted(
+    rig: ShareRig, is_made_again: bool
+) -> None:
+    client = rig.client()
+    a1, b1 = await joined_ids(client, "a1", "b1")
+    assert await fetched(client, 0, (a1, 0), (b1, 0)) == [(a1, 0, 0, 2), (b1, 0, 0, 2)]
+    assert (await rig.call("DELETE", "/topics/b1"))[0] == 204
+    if is_made_again:
+        await rig.http.topic("b1")
+        await rig.http.publish("of another topic", topic="b1")
+    await rig.http.publish("three", topic="a1")
+    assert await fetched(client, 1) == [(a1, 0, 0, 1), (b1, 0, UNKNOWN_TOPIC_ID, 0)]
+    await rig.http.publish("four", topic="a1")
+    forgotten = [{"topic_id": b1, "partitions": [0]}]
+    assert await fetched(client, 2, forgotten_topics_data=forgotten) == [(a1, 0, 0, 1)]
+    assert await fetched(client, 3) == []
+    # The client has not heard of it yet.
+    accepted = ({"first_offset": 0, "last_offset": 1, "acknowledge_types": [1]},)
+    answer = await client.ask(
+        ACKNOWLEDGE,
+        1,
+        group_id="g",
+        member_id="m",
+        share_session_epoch=4,
+        topics=[topic_of(a1, 0, accepted), topic_of(b1, 0, accepted)],
+    )
+    codes = {one["topic_id"]: one["partitions"][0]["error_code"] for one in answer["responses"]}
+    assert codes == {a1: 0, b1: UNKNOWN_TOPIC_ID}
+
+
+async def test_a_fetch_that_waits_outlives_the_deletion_of_a_topic(rig: ShareRig) -> None:
+    client = rig.client()
+    a1, b1 = await joined_ids(client, "a1", "b1")
+    await fetched(client, 0, (a1, 0), (b1, 0))
+    waiting = asyncio.create_task(fetched(client, 1, max_wait_ms=60_000))
+    while not rig.http.driver.polls.waiting:  # noqa: ASYNC110 - what is waited for sets no event
+        await asyncio.sleep(0)
+    assert (await rig.call("DELETE", "/topics/b1"))[0] == 204
+    await rig.http.publish("three", topic="a1")
+    found = await waiting or await fetched(client, 2)
+    assert (a1, 0, 0, 1) in found
+
+
+async def test_a_partition_that_a_topic_does_not_have_is_unknown(rig: ShareRig) -> None:
+    client = rig.client()
+    (a1,) = await joined_ids(client, "a1")
+    assert await fetched(client, 0, (a1, 0), (a1, 7), (a1, -1)) == [
+        (a1, -1, UNKNOWN_PARTITION, 0),
+        (a1, 0, 0, 2),
+        (a1, 7, UNKNOWN_PARTITION, 0),
+    ]
+    assert await fetched(client, 1, (bytes(16), 0)) == [(bytes(16), 0, UNKNOWN_TOPIC_ID, 0)]

@@ -3,7 +3,9 @@
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-Partition = tuple[str, int]
+Partition = tuple[bytes, int]
+"""Kafka's id of a topic, which no other topic ever has, and the number of a partition."""
+
 NONE_SENT = -1
 # A few KB each. The one that was longest silent goes; its client begins anew when it is told that it is not known.
 _MEMBERS_MAX = 10_000
@@ -17,7 +19,7 @@ class ShareSession:
     held: dict[Partition, dict[int, tuple[int, int]]] = field(default_factory=dict)
 
     @property
-    def topics(self) -> set[str]:
+    def topics(self) -> set[bytes]:
         return {topic for topic, _ in self.partitions} | {topic for topic, _ in self.held}
 
 
