@@ -8,18 +8,22 @@ from typing import Any
 import pytest
 
 from penstock.api.principals import Principal, Role
+from penstock.server.shared_members import SharedMembers
 from tests.kafka.in_process import KafkaClient, KafkaRig
 from tests.server.rigs import in_process
 
 HEARTBEAT, DESCRIBE, FETCH, ACKNOWLEDGE = 76, 77, 78, 79
 JOIN, LEAVE = 0, -1
-UNKNOWN_PARTITION, ASSIGNED_GROUP, GROUP_FORBIDDEN, UNKNOWN_TOPIC_ID = 3, 23, 30, 100
+UNKNOWN_PARTITION, ASSIGNED_GROUP, UNKNOWN_MEMBER, GROUP_FORBIDDEN = 3, 23, 25, 30
+INVALID_REQUEST, UNKNOWN_TOPIC_ID, NO_SESSION = 42, 100, 122
 
 
 class ShareRig(KafkaRig):
     """A broker with the topics a1 and b1, which has HTTP, too."""
 
     def __init__(self, broker: Any) -> None:
+        self.now_s = 0.0
+        broker.app.shared = SharedMembers(lambda: self.now_s)
         super().__init__(broker)
         self.http = broker
 
@@ -199,3 +203,31 @@ async def test_a_partition_that_a_topic_does_not_have_is_unknown(rig: ShareRig) 
         (a1, 7, UNKNOWN_PARTITION, 0),
     ]
     assert await fetched(client, 1, (bytes(16), 0)) == [(bytes(16), 0, UNKNOWN_TOPIC_ID, 0)]
+
+
+async def test_a_member_that_is_missed_is_forgotten(rig: ShareRig) -> None:
+    client = rig.client()
+    (a1,) = await joined_ids(client, "a1")
+    assert await fetched(client, 0, (a1, 0)) == [(a1, 0, 0, 2)]
+    rig.now_s += 44
+    rig.http.app.sweep()
+    assert (await heartbeat(client, 1))["error_code"] == 0
+    rig.now_s += 46
+    rig.http.app.sweep()
+    assert (await heartbeat(client, 1))["error_code"] == UNKNOWN_MEMBER
+    answer = await client.ask(
+        ACKNOWLEDGE, 1, group_id="g", member_id="m", share_session_epoch=1, topics=[]
+    )
+    assert answer["error_code"] == NO_SESSION
+    assert await joined_ids(client, "a1") == [a1]
+
+
+async def test_a_member_waits_for_topics_but_not_for_any_number(rig: ShareRig) -> None:
+    client = rig.client()
+    assert len(await joined_ids(client, "a1", "later")) == 1
+    await rig.http.topic("later")
+    answer = await heartbeat(client, 1)
+    assert len(answer["assignment"]["topic_partitions"]) == 2
+    for hostile in ([f"topic-{number}" for number in range(101)], ["x" * 10_000]):
+        answer = await heartbeat(client, JOIN, ["a1", *hostile], member="hostile")
+        assert answer["error_code"] == INVALID_REQUEST

@@ -1,7 +1,10 @@
 """What the server remembers of members of Kafka clients between their requests, whatever connection these come on."""
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from ..binary.shared_groups import SharedMember
 
 Partition = tuple[bytes, int]
 """Kafka's id of a topic, which no other topic ever has, and the number of a partition."""
@@ -58,6 +61,12 @@ class KafkaMembers:
 
     def forget(self, principal: str, group: str, member: str) -> None:
         self._members.pop((principal, group, member), None)
+
+    def forget_missed(self, missed: Iterable[SharedMember]) -> None:
+        """Forget members of shared groups that were not heard of in time."""
+        gone = {(one.group, one.name) for one in missed}
+        for key in [key for key in self._members if key[1:] in gone]:
+            del self._members[key]
 
     def of_group(self, group: str) -> dict[str, KafkaMember]:
         return {name: found for (_, other, name), found in self._members.items() if other == group}

@@ -16,9 +16,9 @@ from ...api.topics import DescribeLayouts, DescribeTopics, ListTopics, TopicLayo
 from ...broker.authorise import authorise_member
 from ...broker.groups import check_group
 from ...codec.kafka_writer import kafka_batch_of_rows
-from ...errors import NotFound, PartitionFaulty, PenstockError, UnknownMember
+from ...errors import NotFound, PartitionFaulty, PenstockError, Refused, UnknownMember
 from ...groups.classic import ProtocolConflict
-from ...model import Headers, MessageColumns, TopicPartition
+from ...model import NAME_LENGTH_MAX, Headers, MessageColumns, TopicPartition
 from .consumer_groups import member_name, partitions_by_topic
 from .dead_letters import provenance_headers
 from .errors import Code, code_of, group_code_of
@@ -34,6 +34,8 @@ _SESSION_S = 45.0
 _DEAD = "Dead"
 _SHARED = Mode.SHARED.name.lower()
 _RECORDS_MAX = 500
+# Topics that a member subscribes to before they are made.
+_AWAITED_MAX = 100
 # Of what a session remembers of one partition.
 _HELD_MAX = 20_000
 _MS = 1_000_000
@@ -63,11 +65,14 @@ async def heartbeat(session: KafkaSession, request: Values) -> Values:
                 return {"error_code": Code.UNKNOWN_MEMBER_ID}
             topics = known.topics
         layouts = await session.execute(DescribeLayouts(tuple(sorted(set(topics)))))
-        await _join(session, check_group(group), name, [one.name for one in layouts])
+        there = [one.name for one in layouts]
+        if request["subscribed_topic_names"] is not None:
+            _check_awaited({*topics} - {*there})
+        await _join(session, check_group(group), name, there)
     except PenstockError as error:
         return {"error_code": group_code_of(error), "error_message": str(error)}
     known = session.keep_member(group, name)
-    known.topics, known.host = tuple(topics), f"/{session.connection.client}"
+    known.topics, known.host = tuple(sorted(set(topics))), f"/{session.connection.client}"
     return {
         "member_id": member,
         "member_epoch": _EPOCH,
@@ -82,6 +87,12 @@ async def heartbeat(session: KafkaSession, request: Values) -> Values:
             ]
         },
     }
+
+
+def _check_awaited(topics: Collection[str]) -> None:
+    """Refused: a member subscribes to too many topics that are not there. They are remembered until they are."""
+    if len(topics) > _AWAITED_MAX or any(len(one) > NAME_LENGTH_MAX for one in topics):
+        raise Refused(f"a member waits for at most {_AWAITED_MAX} topics that are not there yet")
 
 
 async def _authorise(session: KafkaSession, group: str, name: str) -> None:
