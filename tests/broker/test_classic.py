@@ -1,8 +1,11 @@
 """Offsets that clients commit for a group, classic groups of a node, and what else only Kafka clients ask for."""
 
+from typing import TypeVar
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.api.classic import (
     AwaitJoin,
@@ -18,16 +21,20 @@ from penstock.api.classic import (
     Pending,
     SyncClassic,
 )
+from penstock.api.command import Command
 from penstock.api.fetch import FindEpochEnd, FindTimestamp, TimedOffset
 from penstock.api.groups import CloseGroup, ResetGroup
+from penstock.api.principals import Principal, Role
 from penstock.api.publish import Publish
 from penstock.api.start import EARLIEST
 from penstock.api.topics import TrimPartition
 from penstock.errors import (
+    Forbidden,
     GroupBusy,
     InvalidName,
     NotFound,
     OffsetOutOfRange,
+    PenstockError,
     StaleGeneration,
     TooLarge,
     UnknownMember,
@@ -36,6 +43,7 @@ from penstock.model import Message
 
 from .world import GROUP, TOPIC, World, values
 
+R = TypeVar("R")
 STOPS = pytest.mark.parametrize("stop", ["restart", "kill"])
 PROTOCOLS = (("range", b""),)
 
@@ -147,6 +155,85 @@ def test_members_join_sync_and_are_described() -> None:
     other = JoinClassic(GROUP, "", protocol_type="consumer", protocols=PROTOCOLS)
     ticket = world.execute(other)
     assert isinstance(world.execute(AwaitJoin(GROUP, ticket.member)), Pending)
+
+
+# It reaches other topics than those of `TOPIC`.
+STRANGER = Principal("stranger", Role.CONSUMER, ("other",))
+
+
+def as_stranger(world: World, command: Command[R]) -> R:
+    reply = world.node.execute(command, STRANGER, world.now()).reply
+    if isinstance(reply, PenstockError):
+        raise reply
+    return reply
+
+
+def stranger_join(member: str = "", instance: str = "") -> JoinClassic:
+    return JoinClassic(
+        GROUP, member, protocol_type="consumer", protocols=PROTOCOLS, instance=instance
+    )
+
+
+def test_a_key_takes_the_place_of_no_instance_whose_topics_it_does_not_reach() -> None:
+    world = numbered()
+    static = replace(stranger_join(instance="i1"), topic_names=(TOPIC,))
+    name = world.execute(static).member
+    world.wait(300)
+    generation = world.execute(AwaitJoin(GROUP, name)).generation
+    world.execute(SyncClassic(GROUP, name, generation=generation, instance="i1"))
+    commands = (
+        stranger_join(instance="i1"),
+        replace(stranger_join(), needs_id=True),
+        LeaveClassic(GROUP, "", instance="i1"),
+        LeaveClassic(GROUP, name),
+        HeartbeatClassic(GROUP, name, generation=generation),
+    )
+    for command in commands:
+        with pytest.raises(Forbidden):
+            as_stranger(world, command)
+    world.execute(HeartbeatClassic(GROUP, name, generation=generation, instance="i1"))
+
+
+@pytest.mark.parametrize("is_alone_first", [True, False])
+def test_no_key_leads_members_whose_topics_it_does_not_reach(is_alone_first: bool) -> None:
+    world = numbered()
+    joining = replace(stranger_join(), rebalance_ms=1000)
+    stranger = as_stranger(world, joining).member
+    if is_alone_first:
+        world.wait(300)
+        assert as_stranger(world, AwaitJoin(GROUP, stranger)).leader == stranger
+        as_stranger(world, SyncClassic(GROUP, stranger, generation=1))
+    name = world.execute(replace(joining, topic_names=(TOPIC,))).member
+    if not is_alone_first:
+        world.wait(300)
+        assert world.execute(AwaitJoin(GROUP, name)).leader == stranger
+        assert isinstance(world.execute(SyncClassic(GROUP, name, generation=1)), Pending)
+    commands = (
+        replace(joining, member=stranger),
+        AwaitJoin(GROUP, stranger),
+        SyncClassic(GROUP, stranger, generation=1, assignments={name: b""}),
+    )
+    for command in commands:
+        with pytest.raises(Forbidden):
+            as_stranger(world, command)
+    # It is missed in this round, and the other one goes on without it.
+    world.wait(1500)
+    if not is_alone_first:
+        world.execute(replace(joining, member=name, topic_names=(TOPIC,)))
+    round_ = world.execute(AwaitJoin(GROUP, name))
+    assert (round_.leader, [one.id for one in round_.members]) == (name, [name])
+
+
+def test_a_key_with_prefixes_is_told_of_members_whose_topics_it_reaches() -> None:
+    world = numbered()
+    world.topic(name="other")
+    world.execute(CommitOffsets(GROUP, (CommittedOffset("other", 0, 0, ""),)))
+    joined(world)
+    described = DescribeClassic(group=GROUP, prefixes=STRANGER.prefixes)
+    assert as_stranger(world, described).members == ()
+    (listed,) = as_stranger(world, ListClassic(prefixes=STRANGER.prefixes))
+    assert listed.members == ()
+    assert len(world.execute(DescribeClassic(group=GROUP)).members) == 1
 
 
 def test_a_client_without_an_id_gets_one_first() -> None:

@@ -33,6 +33,11 @@ class SharedMembers:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._members: dict[tuple[str, str], SharedMember] = {}
+        self._watchers: list[Callable[[Sequence[SharedMember]], None]] = []
+
+    def watch(self, forget: Callable[[Sequence[SharedMember]], None]) -> None:
+        """Have `forget` called with the members of each `take_missed`."""
+        self._watchers.append(forget)
 
     def join(
         self, group: str, name: str, client: str, topics: Sequence[str], session_s: float
@@ -68,4 +73,7 @@ class SharedMembers:
         missed = [one for one in self._members.values() if one.until <= now and not one.polls]
         for one in missed:
             del self._members[one.group, one.name]
+        if missed:
+            for forget in self._watchers:
+                forget(missed)
         return missed

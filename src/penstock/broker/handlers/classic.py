@@ -1,6 +1,6 @@
 """Groups whose members assign partitions themselves, and offsets that clients commit for a group."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...api.classic import (
@@ -22,8 +22,8 @@ from ...api.classic import (
 from ...api.command import Command, ScopedCommand
 from ...delivery.commands import commit as decide_commit
 from ...delivery.commands import rewind
-from ...errors import Fatal, NotFound, PenstockError
-from ...groups.classic import ClassicState, ProtocolConflict
+from ...errors import Fatal, Forbidden, NotFound, PenstockError
+from ...groups.classic import ClassicMember, ClassicState, ProtocolConflict
 from ...groups.commands import require_current, require_owner
 from ...model import TopicPartition
 from .. import groups
@@ -39,16 +39,19 @@ _NEVER_COMMITTED = -1
 
 
 def join(node: "Node", command: JoinClassic, now: Now) -> JoinTicket:
+    _require_reach(node, command.group, _members(node, command.group))
     if node.assigned.membership(command.group).members:
         raise ProtocolConflict(command.group, "the broker assigns its partitions")
     return node.classic.join(command, now)
 
 
 def await_join(node: "Node", command: AwaitJoin, _now: Now) -> JoinedClassic | Pending:
+    _require_reach(node, command.group, _members(node, command.group))
     return node.classic.await_join(command)
 
 
 def sync(node: "Node", command: SyncClassic, now: Now) -> bytes | Pending:
+    _require_reach(node, command.group, _members(node, command.group))
     return node.classic.sync(command, now)
 
 
@@ -57,23 +60,50 @@ def heartbeat(node: "Node", command: HeartbeatClassic, now: Now) -> None:
 
 
 def leave(node: "Node", command: LeaveClassic, now: Now) -> None:
+    """By its instance a member leaves without its id, by which the node authorises."""
+    members = _members(node, command.group)
+    named = [one for one in members if one.instance and one.instance == command.instance]
+    _require_reach(node, command.group, named)
     node.classic.leave(command, now)
+
+
+def _members(node: "Node", name: str) -> Collection[ClassicMember]:
+    group = node.classic.groups.get(name)
+    return () if group is None else group.members.values()
+
+
+def _require_reach(node: "Node", group: str, members: Iterable[ClassicMember]) -> None:
+    """Forbidden, unless the principal reaches every topic of these members.
+
+    A round asks it for all members of the group, because the leader is told what they read, and assigns it.
+    """
+    principal = node.principal
+    if principal.prefixes and not all(
+        principal.reaches(topic) for one in members for topic in one.topics
+    ):
+        raise Forbidden(
+            f"{principal.name} does not reach the topics of members of group {group[:60]}",
+            principal=principal.name,
+        )
 
 
 def describe(node: "Node", command: DescribeClassic, _now: Now) -> ClassicGroupFacts:
     if command.group not in _names(node, command):
         raise NotFound("group", command.group)
-    return _facts(node, command.group)
+    return _facts(node, command.group, command)
 
 
 def list_groups(node: "Node", command: ListClassic, _now: Now) -> list[ClassicGroupFacts]:
-    return [_facts(node, name) for name in sorted(_names(node, command))]
+    return [_facts(node, name, command) for name in sorted(_names(node, command))]
 
 
-def _facts(node: "Node", name: str) -> ClassicGroupFacts:
+def _facts(node: "Node", name: str, command: ScopedCommand[Any]) -> ClassicGroupFacts:
+    """A group, with those of its members that read only topics which the command covers."""
     facts, membership = node.classic.facts(name), node.assigned.membership(name)
-    is_assigned = not facts.members and membership.members
-    return facts._replace(state=ClassicState.STABLE.value) if is_assigned else facts
+    if not facts.members and membership.members:
+        return facts._replace(state=ClassicState.STABLE.value)
+    seen = {one.id for one in _members(node, name) if all(map(command.covers, one.topics))}
+    return facts._replace(members=tuple(one for one in facts.members if one.id in seen))
 
 
 def _names(node: "Node", command: ScopedCommand[Any]) -> set[str]:

@@ -3,7 +3,7 @@
 Who is there is kept by the server, for both ports, and not by the node: a shared group assigns nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -56,6 +56,9 @@ class Registry(Protocol):
         ...
 
     def leave(self, group: str, name: str) -> SharedMember: ...
+    def watch(self, forget: Callable[[Sequence[SharedMember]], None]) -> None:
+        """Have members told that were not heard of in time."""
+        ...
 
 
 class SharedGroups:

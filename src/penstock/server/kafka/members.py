@@ -1,9 +1,14 @@
 """What the server remembers of members of Kafka clients between their requests, whatever connection these come on."""
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-Partition = tuple[str, int]
+from ..binary.shared_groups import SharedMember
+
+Partition = tuple[bytes, int]
+"""Kafka's id of a topic, which no other topic ever has, and the number of a partition."""
+
 NONE_SENT = -1
 # A few KB each. The one that was longest silent goes; its client begins anew when it is told that it is not known.
 _MEMBERS_MAX = 10_000
@@ -17,7 +22,7 @@ class ShareSession:
     held: dict[Partition, dict[int, tuple[int, int]]] = field(default_factory=dict)
 
     @property
-    def topics(self) -> set[str]:
+    def topics(self) -> set[bytes]:
         return {topic for topic, _ in self.partitions} | {topic for topic, _ in self.held}
 
 
@@ -56,6 +61,12 @@ class KafkaMembers:
 
     def forget(self, principal: str, group: str, member: str) -> None:
         self._members.pop((principal, group, member), None)
+
+    def forget_missed(self, missed: Iterable[SharedMember]) -> None:
+        """Forget members of shared groups that were not heard of in time."""
+        gone = {(one.group, one.name) for one in missed}
+        for key in [key for key in self._members if key[1:] in gone]:
+            del self._members[key]
 
     def of_group(self, group: str) -> dict[str, KafkaMember]:
         return {name: found for (_, other, name), found in self._members.items() if other == group}

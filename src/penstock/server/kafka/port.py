@@ -86,6 +86,7 @@ class KafkaServer:
     def __init__(self, service: BinaryService) -> None:
         self._service = service
         self._converted, self._members = ConvertedBatches(), KafkaMembers()
+        service.shared.watch(self._members.forget_missed)
         self._producers = transactions.ProducerConnections()
         self._sessions: dict[Connection, KafkaSession] = {}
 

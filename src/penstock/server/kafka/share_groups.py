@@ -4,19 +4,21 @@ Accept is an ack, release a nack without delay, whose attempt counts, reject a r
 letters are those of the topic. Every member is assigned all partitions of its topics.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from ...api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
 from ...api.consume import Poll
 from ...api.groups import DescribeGroup, Mode
+from ...api.members import DescribeMember
 from ...api.received import Received
-from ...api.topics import DescribeLayouts, DescribeTopic, ListTopics, TopicLayout
+from ...api.topics import DescribeLayouts, DescribeTopics, ListTopics, TopicLayout
 from ...broker.authorise import authorise_member
 from ...broker.groups import check_group
 from ...codec.kafka_writer import kafka_batch_of_rows
-from ...errors import NotFound, PartitionFaulty, PenstockError, UnknownMember
-from ...model import Headers, MessageColumns, TopicPartition
+from ...errors import NotFound, PartitionFaulty, PenstockError, Refused, UnknownMember
+from ...groups.classic import ProtocolConflict
+from ...model import NAME_LENGTH_MAX, Headers, MessageColumns, TopicPartition
 from .consumer_groups import member_name, partitions_by_topic
 from .dead_letters import provenance_headers
 from .errors import Code, code_of, group_code_of
@@ -32,6 +34,8 @@ _SESSION_S = 45.0
 _DEAD = "Dead"
 _SHARED = Mode.SHARED.name.lower()
 _RECORDS_MAX = 500
+# Topics that a member subscribes to before they are made.
+_AWAITED_MAX = 100
 # Of what a session remembers of one partition.
 _HELD_MAX = 20_000
 _MS = 1_000_000
@@ -48,23 +52,27 @@ async def heartbeat(session: KafkaSession, request: Values) -> Values:
     """
     group, member, epoch = request["group_id"], request["member_id"], request["member_epoch"]
     name = member_name(member)
-    if epoch < _JOIN:
-        await _leave(session, group, name)
-        return {"member_id": member, "member_epoch": epoch}
-    known = session.find_member(group, name)
-    topics = request["subscribed_topic_names"]
-    if topics is None:
-        if known is None:
-            # It was forgotten, or the broker started again: it joins again, and says what it subscribes to.
-            return {"error_code": Code.UNKNOWN_MEMBER_ID}
-        topics = known.topics
     try:
+        await _authorise(session, group, name)
+        if epoch < _JOIN:
+            await _leave(session, group, name)
+            return {"member_id": member, "member_epoch": epoch}
+        known = session.find_member(group, name)
+        topics = request["subscribed_topic_names"]
+        if topics is None:
+            if known is None:
+                # It was forgotten, or the broker started again: it joins again, and says what it subscribes to.
+                return {"error_code": Code.UNKNOWN_MEMBER_ID}
+            topics = known.topics
         layouts = await session.execute(DescribeLayouts(tuple(sorted(set(topics)))))
-        _joined(session, check_group(group), name, [one.name for one in layouts])
+        there = [one.name for one in layouts]
+        if request["subscribed_topic_names"] is not None:
+            _check_awaited({*topics} - {*there})
+        await _join(session, check_group(group), name, there)
     except PenstockError as error:
         return {"error_code": group_code_of(error), "error_message": str(error)}
     known = session.keep_member(group, name)
-    known.topics, known.host = tuple(topics), f"/{session.connection.client}"
+    known.topics, known.host = tuple(sorted(set(topics))), f"/{session.connection.client}"
     return {
         "member_id": member,
         "member_epoch": _EPOCH,
@@ -81,17 +89,35 @@ async def heartbeat(session: KafkaSession, request: Values) -> Values:
     }
 
 
-def _joined(session: KafkaSession, group: str, name: str, topics: Sequence[str]) -> None:
-    """Have a member that is heard of among those of shared groups. Forbidden: its topics are not the principal's."""
-    shared = session.service.shared
-    known = shared.get(group, name)
+def _check_awaited(topics: Collection[str]) -> None:
+    """Refused: a member subscribes to too many topics that are not there. They are remembered until they are."""
+    if len(topics) > _AWAITED_MAX or any(len(one) > NAME_LENGTH_MAX for one in topics):
+        raise Refused(f"a member waits for at most {_AWAITED_MAX} topics that are not there yet")
+
+
+async def _authorise(session: KafkaSession, group: str, name: str) -> None:
+    """Forbidden: the principal may not consume, or does not reach the topics of the member of this name.
+
+    ProtocolConflict: that is a member of an assigned group.
+    """
+    if await session.execute(DescribeMember(group, name)) is not None:
+        raise ProtocolConflict(group, "the broker assigns its partitions")
+    known = session.service.shared.get(group, name)
     if known is not None:
         authorise_member(session.principal, name, known.topics)
-    if known is None or list(known.topics) != topics:
-        client = session.client_id if session.client_id.isidentifier() else "member"
-        shared.join(group, name, client, topics, _SESSION_S)
-    else:
-        shared.find(group, name)
+
+
+async def _join(session: KafkaSession, group: str, name: str, topics: Sequence[str]) -> None:
+    """Have a member that is heard of among those of shared groups. ModeConflict: it is an assigned group."""
+    shared = session.service.shared
+    known = shared.find(group, name)
+    if known is not None and list(known.topics) == topics:
+        return
+    # A poll for nothing opens the group, and finds out if it is an assigned one.
+    with suppress(PartitionFaulty):
+        await session.poll([Poll(topic, group, name, 0, 1000) for topic in topics], 0)
+    client = session.client_id if session.client_id.isidentifier() else "member"
+    shared.join(group, name, client, topics, _SESSION_S)
 
 
 async def _leave(session: KafkaSession, group: str, name: str) -> None:
@@ -102,7 +128,7 @@ async def _leave(session: KafkaSession, group: str, name: str) -> None:
     with suppress(UnknownMember):
         session.service.shared.leave(group, name)
     if known.share is not None:
-        await _release(session, (group, name), known.share)
+        await _release(session, (group, name), known.share, await _layouts(session))
 
 
 async def describe(session: KafkaSession, request: Values) -> Values:
@@ -118,6 +144,10 @@ async def describe(session: KafkaSession, request: Values) -> Values:
 
 
 async def _described(session: KafkaSession, group: str) -> Values:
+    modes: Collection[str] = ()
+    # The group of a member whose topics are not there yet reads none.
+    with suppress(NotFound):
+        modes = (await session.execute(DescribeGroup(group))).modes.values()
     shared = session.service.shared
     members = [
         {
@@ -132,10 +162,8 @@ async def _described(session: KafkaSession, group: str) -> Values:
         if (there := shared.get(group, name)) is not None
         and all(map(session.principal.reaches, there.topics))
     ]
-    if not members:
-        facts = await session.execute(DescribeGroup(group))
-        if _SHARED not in facts.modes.values():
-            raise NotFound("share group", group)
+    if not members and _SHARED not in modes:
+        raise NotFound("share group", group)
     return {
         "group_id": group,
         "group_state": "Stable" if members else "Empty",
@@ -159,34 +187,65 @@ async def fetch(session: KafkaSession, request: Values) -> Values:
     key = request["group_id"] or "", member_name(request["member_id"] or "")
     epoch = request["share_session_epoch"]
     try:
+        layouts = await _layouts(session)
         if epoch == _JOIN:
-            await _close(session, key)
+            await _close(session, key, layouts)
             session.keep_member(*key).share = ShareSession()
         share = _session_of(session, key)
         if share is None:
             return {"error_code": Code.SHARE_SESSION_NOT_FOUND}
-        layouts = await _layouts(session)
+        missing = _update(share, request, layouts)
         codes = await _answered(session, share, request["topics"], layouts)
-        names = {uuid: one.name for uuid, one in layouts.items()}
-        for topic in request["topics"]:
-            if topic["topic_id"] in names:
-                name = names[topic["topic_id"]]
-                share.partitions |= {(name, one["partition_index"]) for one in topic["partitions"]}
-        for topic in request["forgotten_topics_data"]:
-            name = names.get(topic["topic_id"], "")
-            share.partitions -= {(name, number) for number in topic["partitions"]}
-        found: Sequence[Received] = ()
+        found: dict[Partition, list[Received]] = {}
         if epoch != _LAST:
-            found = await _acquired(session, key, share, request)
+            found = await _acquired(session, key, share, request, layouts)
         else:
-            await _close(session, key)
-        lock_ms = await _lock_ms(session, share.topics)
+            await _close(session, key, layouts)
+        lock_ms = await _lock_ms(session, _names(share.topics, layouts))
     except PenstockError as error:
         return {"error_code": group_code_of(error), "error_message": str(error)}
+    responses: dict[bytes, list[Values]] = {}
+    for place in sorted({*codes, *missing, *found}):
+        part = _partition(place[1], found.get(place, []), codes.get(place, Code.NONE))
+        part["error_code"] = missing.get(place, Code.NONE)
+        responses.setdefault(place[0], []).append(part)
     return {
         "acquisition_lock_timeout_ms": lock_ms,
-        "responses": _responses(layouts, found, codes),
+        "responses": [{"topic_id": uuid, "partitions": parts} for uuid, parts in responses.items()],
     }
+
+
+def _update(
+    share: ShareSession, request: Values, layouts: Mapping[bytes, TopicLayout]
+) -> dict[Partition, Code]:
+    """Take over what the request says of the partitions that its session fetches.
+
+    Those that are not there, as after their topic was deleted, are forgotten; the answer says of each why.
+    """
+    share.partitions |= {
+        (topic["topic_id"], part["partition_index"])
+        for topic in request["topics"]
+        for part in topic["partitions"]
+    }
+    share.partitions -= {
+        (topic["topic_id"], number)
+        for topic in request["forgotten_topics_data"]
+        for number in topic["partitions"]
+    }
+    codes = {one: _place_code(one, layouts) for one in share.partitions}
+    missing = {one: code for one, code in codes.items() if code}
+    share.partitions -= missing.keys()
+    share.held = {one: held for one, held in share.held.items() if one[0] in layouts}
+    return missing
+
+
+def _place_code(place: Partition, layouts: Mapping[bytes, TopicLayout]) -> Code:
+    """What is wrong with a partition that a client names."""
+    uuid, number = place
+    if uuid not in layouts:
+        return Code.UNKNOWN_TOPIC_ID
+    is_there = 0 <= number < len(layouts[uuid].epochs)
+    return Code.NONE if is_there else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _session_of(session: KafkaSession, key: tuple[str, str]) -> ShareSession | None:
@@ -200,54 +259,48 @@ async def _layouts(session: KafkaSession) -> dict[bytes, TopicLayout]:
     return {topic_uuid(one.topic_id): one for one in layouts}
 
 
-async def _lock_ms(session: KafkaSession, topics: Iterable[str]) -> int:
+def _names(topics: Iterable[bytes], layouts: Mapping[bytes, TopicLayout]) -> list[str]:
+    return sorted(layouts[one].name for one in topics if one in layouts)
+
+
+async def _lock_ms(session: KafkaSession, topics: Sequence[str]) -> int:
     """How long a member has for what it acquired: the shortest of its topics."""
-    settings = [(await session.execute(DescribeTopic(one))).settings for one in sorted(topics)]
-    return min((int(one["visibility_timeout_ms"]) for one in settings), default=30_000)
+    described = await session.execute(DescribeTopics(topics))
+    return min((int(one.settings["visibility_timeout_ms"]) for one in described), default=30_000)
 
 
 async def _acquired(
-    session: KafkaSession, key: tuple[str, str], share: ShareSession, request: Values
-) -> Sequence[Received]:
+    session: KafkaSession,
+    key: tuple[str, str],
+    share: ShareSession,
+    request: Values,
+    layouts: Mapping[bytes, TopicLayout],
+) -> dict[Partition, list[Received]]:
     group, member = key
     limit = min(max(1, request["max_records"]), _RECORDS_MAX)
     bytes_max = max(1, request["max_bytes"])
     polls = [
         Poll(topic, group, member, limit, bytes_max=bytes_max, host=session.connection.client)
-        for topic in sorted({topic for topic, _ in share.partitions})
+        for topic in _names({uuid for uuid, _ in share.partitions}, layouts)
     ]
     if not polls:
-        return ()
-    leased = await session.poll(polls, max(0, request["max_wait_ms"]) * _MS)
-    found = leased.messages()
-    for one in found:
-        place = one.place
-        held = share.held.setdefault((place.topic, place.partition), {})
-        held[one.offset] = one.lease, place.group
+        return {}
+    try:
+        leased = await session.poll(polls, max(0, request["max_wait_ms"]) * _MS)
+    except NotFound:
+        # A topic was deleted meanwhile: the next fetch says which.
+        return {}
+    found: dict[Partition, list[Received]] = {}
+    uuids = {layout.name: uuid for uuid, layout in layouts.items()}
+    for one in leased.messages():
+        place = uuids[one.place.topic], one.place.partition
+        found.setdefault(place, []).append(one)
+        held = share.held.setdefault(place, {})
+        held[one.offset] = one.lease, one.place.group
         if len(held) > _HELD_MAX:
             # Long over: a member holds far fewer at a time.
             del held[next(iter(held))]
     return found
-
-
-def _responses(
-    layouts: dict[bytes, TopicLayout],
-    found: Sequence[Received],
-    codes: dict[Partition, Code],
-) -> list[Values]:
-    by_partition: dict[Partition, list[Received]] = {place: [] for place in codes}
-    for one in found:
-        by_partition.setdefault((one.place.topic, one.place.partition), []).append(one)
-    responses = []
-    for uuid, layout in layouts.items():
-        parts = [
-            _partition(number, some, codes.get((name, number), Code.NONE))
-            for (name, number), some in by_partition.items()
-            if name == layout.name
-        ]
-        if parts:
-            responses.append({"topic_id": uuid, "partitions": parts})
-    return responses
 
 
 def _partition(number: int, found: list[Received], code: Code) -> Values:
@@ -308,18 +361,20 @@ async def _answered(
     session: KafkaSession,
     share: ShareSession,
     topics: Sequence[Values],
-    layouts: dict[bytes, TopicLayout],
+    layouts: Mapping[bytes, TopicLayout],
 ) -> dict[Partition, Code]:
     """Give the answers of a request; for each partition that has some, what went wrong with them."""
     codes = dict[Partition, Code]()
     for topic in topics:
         for part in topic["partitions"]:
-            layout = layouts.get(topic["topic_id"])
-            if layout is None or not part["acknowledgement_batches"]:
+            place = topic["topic_id"], part["partition_index"]
+            if not part["acknowledgement_batches"]:
                 continue
-            place = layout.name, part["partition_index"]
-            held = share.held.get(place, {})
-            answers, is_unknown = _answers(place, held, part["acknowledgement_batches"])
+            if code := _place_code(place, layouts):
+                codes[place] = code
+                continue
+            held, name = share.held.get(place, {}), layouts[place[0]].name
+            answers, is_unknown = _answers((name, place[1]), held, part["acknowledgement_batches"])
             codes[place] = Code.INVALID_RECORD_STATE if is_unknown else Code.NONE
             for outcome in await session.execute(Answer(answers)):
                 if isinstance(outcome, PenstockError):
@@ -330,7 +385,7 @@ async def _answered(
 
 
 def _answers(
-    place: Partition, held: dict[int, tuple[int, int]], batches: Sequence[Values]
+    place: tuple[str, int], held: dict[int, tuple[int, int]], batches: Sequence[Values]
 ) -> tuple[list[LeaseAnswer], bool]:
     """One answer for each lease and kind; and whether something was answered for that the member does not hold."""
     by_lease: dict[tuple[int, int, Kind], list[int]] = {}
@@ -361,35 +416,35 @@ async def acknowledge(session: KafkaSession, request: Values) -> Values:
         layouts = await _layouts(session)
         codes = await _answered(session, share, request["topics"], layouts)
         if request["share_session_epoch"] == _LAST:
-            await _close(session, key)
+            await _close(session, key, layouts)
     except PenstockError as error:
         return {"error_code": group_code_of(error), "error_message": str(error)}
+    responses: dict[bytes, list[Values]] = {}
+    for (uuid, number), code in codes.items():
+        part = {"partition_index": number, "error_code": code, "current_leader": _LEADER}
+        responses.setdefault(uuid, []).append(part)
     return {
-        "responses": [
-            {
-                "topic_id": uuid,
-                "partitions": [
-                    {"partition_index": number, "error_code": code, "current_leader": _LEADER}
-                    for (name, number), code in codes.items()
-                    if name == layout.name
-                ],
-            }
-            for uuid, layout in layouts.items()
-            if any(name == layout.name for name, _ in codes)
-        ]
+        "responses": [{"topic_id": uuid, "partitions": parts} for uuid, parts in responses.items()]
     }
 
 
-async def _close(session: KafkaSession, key: tuple[str, str]) -> None:
+async def _close(
+    session: KafkaSession, key: tuple[str, str], layouts: Mapping[bytes, TopicLayout]
+) -> None:
     """End the share session of a member, if it has one."""
     known = session.find_member(*key)
     if known is not None and known.share is not None:
         share, known.share = known.share, None
-        await _release(session, key, share)
+        await _release(session, key, share, layouts)
 
 
-async def _release(session: KafkaSession, key: tuple[str, str], share: ShareSession) -> None:
+async def _release(
+    session: KafkaSession,
+    key: tuple[str, str],
+    share: ShareSession,
+    layouts: Mapping[bytes, TopicLayout],
+) -> None:
     """Give back, uncounted, what a session that ends still holds."""
-    for topic in sorted(share.topics):
+    for topic in _names(share.topics, layouts):
         with suppress(NotFound, PartitionFaulty):
             await session.execute(ReleaseMember(topic, *key, is_unseen=True))
