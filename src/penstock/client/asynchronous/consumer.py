@@ -120,7 +120,12 @@ class AsyncConsumer:
                 continue
             if polled and self._member.has_changes:
                 # The program hears of a partition before it gets messages of it, and gets none of one that it lost.
-                await self.rebalance()
+                try:
+                    await self.rebalance()
+                except BaseException:
+                    # The program gets the error in place of the messages, so another poll has to bring them.
+                    self.give_back(polled)
+                    raise
                 polled.parts = [one for one in polled.parts if self._buffer.is_held(one)]
             if polled:
                 self._uncommitted = polled if self.settings.auto_commit else None
