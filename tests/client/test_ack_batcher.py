@@ -154,6 +154,20 @@ def test_one_answer_cannot_spoil_those_that_are_sent_with_it():
     assert b"cannot read \\udcff" in sent_bytes
 
 
+def test_long_reasons_of_many_messages_are_sent_in_several_requests():
+    """In one the server would take none of them, nor the acks that were sent with them."""
+    answers, requests = AnswerBuffer(), []
+    first, *others = leased(answers, *range(1500))
+    first.ack()
+    for message in others:
+        message.nack(f"{message.offset}: {'ü' * 5000}")
+    while taken := answers.take():
+        assert sum(map(len, encode_command(Answer(taken)))) < 2 << 20
+        requests += taken
+    assert sorted(offset for one in requests for offset in one.offsets) == [*range(1500)]
+    assert requests[-1].kind is Kind.ACK
+
+
 @pytest.mark.parametrize("wrong", [None, ValueError("no stock"), b"late", ["late"]])
 def test_a_reason_is_text(wrong):
     (message,) = leased(AnswerBuffer(), 4)

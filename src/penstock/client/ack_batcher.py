@@ -18,6 +18,8 @@ _LOG = logging.getLogger("penstock.client")
 
 # Half of what the server takes in one request.
 _MESSAGES_A_REQUEST = 50_000
+# Each reason that differs is sent. A server that takes less than this in one request could hardly take messages.
+_REASON_BYTES_A_REQUEST = 1 << 20
 
 OneOrMany = Delivered | Polled[Delivered] | Iterable[Delivered]
 """One message of a consumer, or many."""
@@ -188,13 +190,14 @@ class AnswerBuffer:
                 return taken
             # Acks last: the server refuses to extend a message that was acked.
             acks = {PendingAnswer(part, Kind.ACK): part for part in self._acks}
-            count = 0
+            count = size = 0
             for answer in [*self._pending, *acks]:
                 is_pending = answer in self._pending
                 offsets = self._pending[answer] if is_pending else self._acks[answer.part]
-                if taken and count + len(offsets) > _MESSAGES_A_REQUEST:
-                    break
                 count += len(offsets)
+                size += len(answer.reason.encode())
+                if taken and (count > _MESSAGES_A_REQUEST or size > _REASON_BYTES_A_REQUEST):
+                    break
                 taken.append(answer.encoded(offsets))
                 if is_pending:
                     del self._pending[answer]
