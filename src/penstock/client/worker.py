@@ -1,6 +1,5 @@
 """The options of a worker, the errors of its handlers, and how many messages it takes. No I/O."""
 
-import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +21,6 @@ _EXTEND_FOR = "12h"
 # Each handler is a thread, or a task, from the start on.
 _CONCURRENCY_MAX = 10_000
 _PROCESSES_MAX = 256
-
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-def free_signals() -> list[signal.Signals]:
-    """The signals for which the program has no handler of its own."""
-    usual = (signal.SIG_DFL, signal.default_int_handler)
-    return [one for one in SIGNALS if signal.getsignal(one) in usual]
 
 
 class Reject(Exception):
