@@ -1,5 +1,6 @@
 """A handler of a worker in a process of its own, which is killed when it is late."""
 
+import atexit
 import contextlib
 import signal
 import sys
@@ -69,24 +70,30 @@ class HandlerProcess:
             target=_handle_all, args=(self._handler, theirs), daemon=True
         )
         self._process.start()
+        # Before multiprocessing ends: it would send SIGTERM, and wait for the process.
+        atexit.register(self._process.kill)
         theirs.close()
         self._pipe, self._is_new = ours, True
 
     def kill(self) -> None:
         """End the process, whatever it does. From any thread: a call that waits for it raises HandlerEnded."""
         if (process := self._process) is not None:
-            process.kill()
-            process.join()
+            _kill(process)
 
     def _drop(self) -> int | None:
         """Kill the process and forget it, in the thread that calls the handler; returns its exit code."""
         process, pipe = self._process, self._pipe
         self._process = self._pipe = None
-        process.kill()
-        process.join()
+        _kill(process)
         pipe.close()
         code: int | None = process.exitcode
         return code
+
+
+def _kill(process: Any) -> None:
+    process.kill()
+    process.join()
+    atexit.unregister(process.kill)
 
 
 def check_process_handler(handler: Callable[..., Any]) -> None:
@@ -102,12 +109,18 @@ def check_process_handler(handler: Callable[..., Any]) -> None:
 
 def _handle_all(handler: Callable[[DetachedMessage], Any], pipe: Connection) -> None:
     """What the other process does: one message after the other, until the worker closes the pipe or is gone."""
-    # Ctrl-C of a terminal is for the worker, which waits for this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C of a terminal, and the SIGTERM that systemd sends to every process of a unit, are for the worker, which
+    # waits for this process and kills it at the end. Not SIG_IGN: programs that the handler starts would inherit that.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave_to_worker)
     with contextlib.suppress(EOFError, OSError):
         pipe.send(False)  # Not new any more.
         while True:
             pipe.send(_outcome_of(handler, pipe.recv()))
+
+
+def _leave_to_worker(_number: int, _frame: object) -> None:
+    """Do nothing at a signal."""
 
 
 def _outcome_of(handler: Callable[[DetachedMessage], Any], message: DetachedMessage) -> Outcome:
