@@ -86,6 +86,16 @@ def test_a_transaction_takes_a_poll_and_searches_it_for_no_message():
     assert [one.ack() for one in others] == [True, True], "nothing was taken"
 
 
+def test_a_transaction_that_outlives_its_consumer_gives_nothing_back():
+    answers, taken = AnswerBuffer(), WithheldMessages()
+    (message,) = leased(answers, 1)
+    taken.add(message)
+    answers.close()
+    taken.restore()
+    assert not message.ack()
+    assert answers.is_idle
+
+
 def test_what_could_not_be_sent_comes_first():
     answers = AnswerBuffer()
     polled = leased(answers, 1, 2)

@@ -110,6 +110,26 @@ def test_close_gives_back_and_only_what_was_looked_at_counts(client):
     assert [one.attempts for one in polled] == [1] * 9
 
 
+def test_an_answer_after_the_end_of_the_consumer_is_none(client):
+    filled(client, "ended", 3, partitions=1)
+    with client.consumer("ended", "readers") as consumer:
+        first, second, third = consumer.poll(wait=60)
+        assert first.ack()
+    assert [second.ack(), second.nack("bad"), third.reject(), third.extend("1m")] == [False] * 4
+    assert left(client, "ended") == 2
+
+    def fail(_places):
+        raise OSError("the disk is full")
+
+    consumer = client.consumer("ended", "others", mode="assigned", on_revoked=fail)
+    first, second, _ = consumer.poll(wait=60)
+    assert first.ack()
+    with pytest.raises(OSError, match="the disk is full"):
+        consumer.close()
+    assert not second.ack()
+    assert client.offsets("others")["ended"] == {0: 1}
+
+
 def test_leases_are_extended_while_messages_are_in_hand(client):
     def story(lease_s):
         topic, lost = f"slow-{lease_s}", []

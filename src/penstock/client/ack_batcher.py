@@ -49,6 +49,7 @@ class AnswerBuffer:
         self._acks: dict[LeasedPart, list[int]] = {}
         self._held: dict[LeasedPart, None] = {}
         self._unsent: list[LeaseAnswer] = []
+        self._is_closed = False
 
     @property
     def is_idle(self) -> bool:
@@ -61,6 +62,13 @@ class AnswerBuffer:
             for part in parts:
                 part.buffer, part.leased_at_s = self, now_s
                 self._held[part] = None
+
+    def close(self) -> None:
+        """Drop what is held: the consumer sends no more answers, and a message that has none comes again."""
+        with self._lock:
+            self._is_closed = True
+            for part in [*self._held]:
+                self._keep(part, set())
 
     def add(
         self, part: LeasedPart, offset: int, kind: Kind, reason: str = "", ms: int | None = None
@@ -173,8 +181,8 @@ class AnswerBuffer:
 
     def restore(self, part: LeasedPart, offsets: set[int]) -> None:
         """Hold messages again that a transaction had, and has given back."""
-        if offsets:
-            with self._lock:
+        with self._lock:
+            if offsets and not self._is_closed:
                 part.unanswered = offsets.union(part.unanswered or ())
                 self._held[part] = None
 

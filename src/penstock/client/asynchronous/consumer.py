@@ -411,7 +411,7 @@ class AsyncConsumer:
     async def close(self) -> None:
         """Send the answers, give back messages that the program has not seen, and leave the group.
 
-        Unavailable: the answers could not be sent, so those messages will come again.
+        Later answers return False. Unavailable: the answers could not be sent, so those messages will come again.
         """
         if self._is_closed:
             return
@@ -425,8 +425,11 @@ class AsyncConsumer:
         self._drop([one.part.place for one in self._unseen])
         await self._give_back_unheard()
         try:
-            await self._member.call_on_revoked(self.assigned)
-            await self._ack_batcher.send()
+            try:
+                await self._member.call_on_revoked(self.assigned)
+            finally:
+                self._buffer.close()
+                await self._ack_batcher.send()
         finally:
             with suppress(PenstockError):
                 await self._member.leave()

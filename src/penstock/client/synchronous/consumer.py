@@ -412,7 +412,7 @@ class Consumer:
     def close(self) -> None:
         """Send the answers, give back messages that the program has not seen, and leave the group.
 
-        Unavailable: the answers could not be sent, so those messages will come again.
+        Later answers return False. Unavailable: the answers could not be sent, so those messages will come again.
         """
         if self._is_closed:
             return
@@ -426,8 +426,11 @@ class Consumer:
         self._drop([one.part.place for one in self._unseen])
         self._give_back_unheard()
         try:
-            self._member.call_on_revoked(self.assigned)
-            self._ack_batcher.send()
+            try:
+                self._member.call_on_revoked(self.assigned)
+            finally:
+                self._buffer.close()
+                self._ack_batcher.send()
         finally:
             with suppress(PenstockError):
                 self._member.leave()
