@@ -93,6 +93,17 @@ def test_a_late_handler_is_killed_and_runs_no_second_time(client, tmp_path):
     assert "longer than 4 s" in letter.last_error
 
 
+def test_a_deadline_may_be_a_month(client, tmp_path):
+    notes = tmp_path / "notes"
+    filled(client, "month", notes, b"good", b"again")
+    with client.worker(
+        "month", "month", handle, processes=True, retries=1, deadline="30d"
+    ) as worker:
+        until(lambda: is_finished(client, "month"))
+    assert worker.failed == 0
+    assert [line[0] for line in lines(notes)] == ["good", "again", "again"]
+
+
 def test_a_stop_kills_what_does_not_end_within_its_grace(client, tmp_path):
     notes = tmp_path / "notes"
     filled(client, "graceless", notes, b"stuck")

@@ -17,6 +17,8 @@ from .worker import HandlerFailed, Overdue, Reject, Retry, check_returned, error
 
 # Not fork: the threads of the client hold locks, which a forked process would find taken for ever.
 _PROCESSES = get_context("spawn")
+# The system cannot wait for more milliseconds at a time than 31 bits hold.
+_WAIT_S_MAX = 86_400.0
 
 
 class Ended(Enum):
@@ -55,13 +57,16 @@ class HandlerProcess:
                     pipe.recv()
                 )  # It is ready; its start does not count for the deadline.
             pipe.send(message)
-            if not pipe.poll(self._limit_s):
-                self._drop()
+            if not _is_ready_within(pipe, self._limit_s):
                 raise Overdue(self._limit_s or 0.0)
             outcome = pipe.recv()
         except (EOFError, OSError):
             code = self._drop()
             raise HandlerEnded(f"the process of the handler ended with exit code {code}") from None
+        except BaseException:
+            # What it may still send would be taken for the outcome of the next message.
+            self._drop()
+            raise
         _raise(outcome)
 
     def _start(self) -> None:
@@ -88,6 +93,15 @@ class HandlerProcess:
         pipe.close()
         code: int | None = process.exitcode
         return code
+
+
+def _is_ready_within(pipe: Connection, limit_s: float | None) -> bool:
+    """Wait for something to receive; returns whether it came in time."""
+    while limit_s is not None and limit_s > _WAIT_S_MAX:
+        if pipe.poll(_WAIT_S_MAX):
+            return True
+        limit_s -= _WAIT_S_MAX
+    return pipe.poll(limit_s)
 
 
 def _kill(process: Any) -> None:
