@@ -30,6 +30,9 @@ class Reject(Exception):
 class Retry(Exception):
     """Raised by a handler: try again after `delay`, or after the backoff of the topic. Refused: that is no duration."""
 
+    # For a class of the program that does not call `super().__init__()`.
+    delay: Duration | None = None
+
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason)
         # Looked at where the handler fails: its worker could not send it.
