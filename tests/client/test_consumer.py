@@ -7,7 +7,9 @@ from collections import Counter
 
 import pytest
 
+from penstock.api.frames import ClientDefaults
 from penstock.client import AsyncClient, Client
+from penstock.client.consumer_options import ConsumerSettings
 from penstock.errors import ModeConflict, NotFound, Refused, StaleGeneration
 from tests.stalls import despite_stalls
 
@@ -267,12 +269,19 @@ def test_a_consumer_under_a_name_in_use_takes_its_place(client):
         ({"order": "strict"}, "assigned"),
         ({"member": "a b"}, "member"),
         ({"heartbeat_interval": 0}, "heartbeat_interval"),
-        ({"visibility_timeout": "soon"}, "duration"),
+        ({"visibility_timeout": "soon"}, "visibility_timeout"),
+        ({"visibility_timeout": 0}, "visibility_timeout"),
+        ({"auto_commit": "false"}, "auto_commit"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(client, options, words):
     with pytest.raises(Refused, match=words):
         client.consumer("columns", "readers", **options).poll()
+
+
+def test_heartbeats_leave_the_processor_alone():
+    settings = ConsumerSettings(heartbeat_interval=1e-6)
+    assert settings.heartbeat_s(ClientDefaults()) >= 0.01
 
 
 def test_what_the_server_refuses_is_raised(client):

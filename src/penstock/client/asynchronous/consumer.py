@@ -17,7 +17,7 @@ from ...errors import NotOwner, PenstockError, Refused, StaleGeneration, Unavail
 from ...model import check_name
 from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
 from ..calls import Call
-from ..consumer_options import ConsumerSettings, topics_of
+from ..consumer_options import BACKGROUND_S_MIN, ConsumerSettings, topics_of
 from ..leased_messages import Delivered, Polled, parts_of
 from ..membership import Membership, plan_of, reset_commands
 from ..membership import commit as commit_command
@@ -379,7 +379,7 @@ class AsyncConsumer:
 
     async def _run_background(self) -> None:
         """Send heartbeats and answers, and extend leases, until `close`."""
-        extend_s = self._lease_s / _EXTENSIONS_A_LEASE
+        extend_s = max(BACKGROUND_S_MIN, self._lease_s / _EXTENSIONS_A_LEASE)
         heartbeat_at = extend_at = time.monotonic()
         while not self._is_closed:
             now_s = time.monotonic()
