@@ -226,7 +226,10 @@ class AsyncConsumer:
         return None
 
     def stop(self) -> None:
-        """End an iteration, and a poll that waits; `close` is still to be called. From any thread, or from the loop."""
+        """End an iteration, and a poll that waits; `close` is still to be called.
+
+        From any thread; with asyncio from that of the loop (`loop.call_soon_threadsafe(consumer.stop)`).
+        """
         self._stop.set()
         polling = self._polling
         if polling is not None:
