@@ -22,5 +22,8 @@ def handle(message) -> None:
             raise Retry("not yet", delay="1ms")
         case b"dies":
             os.kill(os.getpid(), signal.SIGKILL)
+        case b"waits":
+            with Path(name.decode()).with_name("go-on").open("rb", buffering=0) as pipe:
+                pipe.read(1)
         case b"stuck":
             time.sleep(3600)

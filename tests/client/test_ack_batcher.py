@@ -86,6 +86,16 @@ def test_a_transaction_takes_a_poll_and_searches_it_for_no_message():
     assert [one.ack() for one in others] == [True, True], "nothing was taken"
 
 
+def test_a_transaction_that_outlives_its_consumer_gives_nothing_back():
+    answers, taken = AnswerBuffer(), WithheldMessages()
+    (message,) = leased(answers, 1)
+    taken.add(message)
+    answers.close()
+    taken.restore()
+    assert not message.ack()
+    assert answers.is_idle
+
+
 def test_what_could_not_be_sent_comes_first():
     answers = AnswerBuffer()
     polled = leased(answers, 1, 2)
@@ -152,6 +162,20 @@ def test_one_answer_cannot_spoil_those_that_are_sent_with_it():
     third.reject(f"cannot read {os.fsdecode(bytes([255]))}")
     sent_bytes = b"".join(encode_command(Answer(answers.take())))
     assert b"cannot read \\udcff" in sent_bytes
+
+
+def test_long_reasons_of_many_messages_are_sent_in_several_requests():
+    """In one the server would take none of them, nor the acks that were sent with them."""
+    answers, requests = AnswerBuffer(), []
+    first, *others = leased(answers, *range(1500))
+    first.ack()
+    for message in others:
+        message.nack(f"{message.offset}: {'ü' * 5000}")
+    while taken := answers.take():
+        assert sum(map(len, encode_command(Answer(taken)))) < 2 << 20
+        requests += taken
+    assert sorted(offset for one in requests for offset in one.offsets) == [*range(1500)]
+    assert requests[-1].kind is Kind.ACK
 
 
 @pytest.mark.parametrize("wrong", [None, ValueError("no stock"), b"late", ["late"]])

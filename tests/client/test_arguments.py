@@ -10,7 +10,7 @@ import pytest
 
 from penstock import Broker, Message
 from penstock.api.arguments import partition_number
-from penstock.client import AsyncClient, Client, ClientSettings, RetryPolicy
+from penstock.client import AsyncClient, Client, ClientSettings, Outgoing, RetryPolicy
 from penstock.client.commands import name_of
 from penstock.errors import PenstockError, Refused
 
@@ -186,6 +186,14 @@ def test_a_coroutine_function_is_no_handler_of_a_blocking_worker():
         with pytest.raises(Refused, match="on_lost is a plain function"):
             client.consumer("orders", "billing", on_lost=handle)
     asyncio.run(body())
+
+
+def test_an_outgoing_takes_no_more_options():
+    """They would be dropped: a message for later would come at once."""
+    with Client("penstock://127.0.0.1:1") as client:
+        for option in ({"key": b"ann"}, {"delay": "1h"}, {"json": {}}):
+            with pytest.raises(Refused, match=f"it came with {next(iter(option))}="):
+                client.publish("orders", Outgoing(b"lamp"), **option)
 
 
 @pytest.mark.parametrize("wrong", ["abc", b"abc", None, 7])

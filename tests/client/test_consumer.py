@@ -7,7 +7,9 @@ from collections import Counter
 
 import pytest
 
+from penstock.api.frames import ClientDefaults
 from penstock.client import AsyncClient, Client
+from penstock.client.consumer_options import ConsumerSettings
 from penstock.errors import ModeConflict, NotFound, Refused, StaleGeneration
 from tests.stalls import despite_stalls
 
@@ -108,6 +110,26 @@ def test_close_gives_back_and_only_what_was_looked_at_counts(client):
     polled = client.poll("back", "readers")
     assert [one.offset for one in polled] == list(range(1, 10))
     assert [one.attempts for one in polled] == [1] * 9
+
+
+def test_an_answer_after_the_end_of_the_consumer_is_none(client):
+    filled(client, "ended", 3, partitions=1)
+    with client.consumer("ended", "readers") as consumer:
+        first, second, third = consumer.poll(wait=60)
+        assert first.ack()
+    assert [second.ack(), second.nack("bad"), third.reject(), third.extend("1m")] == [False] * 4
+    assert left(client, "ended") == 2
+
+    def fail(_places):
+        raise OSError("the disk is full")
+
+    consumer = client.consumer("ended", "others", mode="assigned", on_revoked=fail)
+    first, second, _ = consumer.poll(wait=60)
+    assert first.ack()
+    with pytest.raises(OSError, match="the disk is full"):
+        consumer.close()
+    assert not second.ack()
+    assert client.offsets("others")["ended"] == {0: 1}
 
 
 def test_leases_are_extended_while_messages_are_in_hand(client):
@@ -247,12 +269,19 @@ def test_a_consumer_under_a_name_in_use_takes_its_place(client):
         ({"order": "strict"}, "assigned"),
         ({"member": "a b"}, "member"),
         ({"heartbeat_interval": 0}, "heartbeat_interval"),
-        ({"visibility_timeout": "soon"}, "duration"),
+        ({"visibility_timeout": "soon"}, "visibility_timeout"),
+        ({"visibility_timeout": 0}, "visibility_timeout"),
+        ({"auto_commit": "false"}, "auto_commit"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(client, options, words):
     with pytest.raises(Refused, match=words):
         client.consumer("columns", "readers", **options).poll()
+
+
+def test_heartbeats_leave_the_processor_alone():
+    settings = ConsumerSettings(heartbeat_interval=1e-6)
+    assert settings.heartbeat_s(ClientDefaults()) >= 0.01
 
 
 def test_what_the_server_refuses_is_raised(client):

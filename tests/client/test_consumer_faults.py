@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from penstock.api.wire import encode_leased_reply
-from penstock.client import Client, ClientSettings, RetryPolicy
+from penstock.client import Client, ClientSettings, Outgoing, RetryPolicy
 from penstock.errors import Unreachable
 
 from .consumers import QUICK, filled, left, values
@@ -131,6 +131,39 @@ def test_what_could_not_be_sent_is_kept(client, url):
     assert lost == []
     assert left(client, "unsent") == 0
     assert len(until(lambda: client.dead_letters("unsent"))) == 1
+
+
+def test_a_poll_whose_callback_fails_costs_none_of_its_messages(client):
+    """A poll brings messages of a partition and the news of another one, and the callback for that raises."""
+    filled(client, "news", 0, partitions=4, max_retries=0)
+    client.publish("news", b"0", partition=1)
+
+    def fail(places):
+        if places == ["news/1"]:
+            raise OSError("the disk is full")
+
+    # Heartbeats are so seldom that all news come from polls.
+    options = {
+        "mode": "assigned",
+        "assignor": "range",
+        "heartbeat_interval": 300,
+        "session_timeout": 1000,
+    }
+    with client.consumer("news", "readers", member="bob", **options) as bob:
+        held = bob.poll(wait=60)
+        with client.consumer("news", "readers", member="ann", on_assigned=fail, **options) as ann:
+            until(lambda: not bob.poll() and not ann.poll() and ann.assigned == ["news/0"])
+            client.publish_many("news", [Outgoing(b"%d" % one, partition=0) for one in range(1, 7)])
+            bob.ack(held)
+            until(lambda: not bob.poll() and len(bob.assigned) == 2)
+            with pytest.raises(OSError, match="the disk is full"):
+                ann.poll(wait=60)
+            found = ann.poll(wait=60)
+            assert [(one.value, one.attempts) for one in found] == [
+                (b"%d" % one, 1) for one in range(1, 7)
+            ]
+            ann.ack(found)
+    assert left(client, "news") == 0
 
 
 def test_a_server_that_is_not_there():

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from uuid import uuid4
 
+import numpy as np
 import pytest
 
 from penstock.client import Client
@@ -98,6 +99,12 @@ def test_a_read_ends_before_an_offset_or_a_moment(client, topic):
     assert len(list(client.read(topic, until=between))) == 6
     assert len(list(client.read(topic, until="2020-01-01T00:00:00Z"))) == 0
     assert len(list(client.read(topic))) == 7
+
+
+def test_the_numbers_of_numpy_are_offsets_too(client, topic):
+    for number in (np.int64(1), np.uint8(1)):
+        assert [one.offset for _, one in client.read(topic, partition=0, start=number)] == [1, 2]
+        assert [one.offset for _, one in client.read(topic, partition=0, until=number)] == [0]
 
 
 def test_a_read_starts_a_span_ago(client, topic):

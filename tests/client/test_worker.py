@@ -94,6 +94,25 @@ def test_failures_are_tried_again_and_end_as_dead_letters(client):
     }
 
 
+class OutOfStock(Retry):
+    def __init__(self, item):
+        self.item = item
+
+
+def test_a_retry_of_a_class_of_the_program_is_one(client):
+    filled(client, "w-own-retry", 1)
+    attempts = []
+
+    def handle(message):
+        attempts.append(message.attempts)
+        if message.attempts == 1:
+            raise OutOfStock("lamp")
+
+    with client.worker("w-own-retry", "wor", handle):
+        until(lambda: lag(client, "wor") == 0)
+    assert attempts == [1, 2]
+
+
 def test_a_handler_may_take_longer_than_the_lease(client):
     def story(lease_s):
         topic = f"w-long-{lease_s}"

@@ -1,6 +1,9 @@
 """Workers whose handlers run in processes: outcomes, late ones that are killed, processes that die, and stops."""
 
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -90,11 +93,64 @@ def test_a_late_handler_is_killed_and_runs_no_second_time(client, tmp_path):
     assert "longer than 4 s" in letter.last_error
 
 
+def test_a_deadline_may_be_a_month(client, tmp_path):
+    notes = tmp_path / "notes"
+    filled(client, "month", notes, b"good", b"again")
+    with client.worker(
+        "month", "month", handle, processes=True, retries=1, deadline="30d"
+    ) as worker:
+        until(lambda: is_finished(client, "month"))
+    assert worker.failed == 0
+    assert [line[0] for line in lines(notes)] == ["good", "again", "again"]
+
+
 def test_a_stop_kills_what_does_not_end_within_its_grace(client, tmp_path):
     notes = tmp_path / "notes"
     filled(client, "graceless", notes, b"stuck")
     with client.worker("graceless", "graceless", handle, processes=True, grace="1ms"):
         until(lambda: lines(notes))
+    (line,) = lines(notes)
+    until(lambda: not is_there(int(line[1])))
+
+
+def test_a_signal_for_all_processes_lets_a_handler_finish(client, tmp_path):
+    """As systemd stops a unit: SIGTERM to the worker, and to the processes of its handlers."""
+    notes, go_on = tmp_path / "notes", tmp_path / "go-on"
+    os.mkfifo(go_on)
+    pipe = os.open(go_on, os.O_RDWR)
+    filled(client, "sigterm", notes, b"first", b"waits")
+    with client.worker("sigterm", "sigterm", handle, processes=True, retries=0) as worker:
+        until(lambda: len(lines(notes)) == 2)
+        os.kill(int(lines(notes)[1][1]), signal.SIGTERM)
+        worker.stop()
+        os.write(pipe, b"x")
+    os.close(pipe)
+    assert (worker.done, worker.failed) == (2, 0)
+    assert is_finished(client, "sigterm")
+
+
+FORGETFUL = """
+import sys
+from penstock.client import Client
+from tests.client.process_handlers import handle
+from tests.client.servers import until
+
+url, notes = sys.argv[1:]
+if __name__ == "__main__":
+    client = Client(url)
+    client.worker("unclosed", "unclosed", handle, processes=True).__enter__()
+    until(lambda: "stuck" in open(notes).read())
+"""
+
+
+def test_a_program_that_forgets_its_worker_ends_and_so_do_the_handlers(client, url, tmp_path):
+    notes, program = tmp_path / "notes", tmp_path / "forgetful.py"
+    notes.touch()
+    program.write_text(FORGETFUL)
+    filled(client, "unclosed", notes, b"stuck")
+    command = [sys.executable, str(program), url, str(notes)]
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(command, env=os.environ | path, check=True, timeout=120)
     (line,) = lines(notes)
     until(lambda: not is_there(int(line[1])))
 

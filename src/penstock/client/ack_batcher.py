@@ -18,6 +18,8 @@ _LOG = logging.getLogger("penstock.client")
 
 # Half of what the server takes in one request.
 _MESSAGES_A_REQUEST = 50_000
+# Each reason that differs is sent. A server that takes less than this in one request could hardly take messages.
+_REASON_BYTES_A_REQUEST = 1 << 20
 
 OneOrMany = Delivered | Polled[Delivered] | Iterable[Delivered]
 """One message of a consumer, or many."""
@@ -47,6 +49,7 @@ class AnswerBuffer:
         self._acks: dict[LeasedPart, list[int]] = {}
         self._held: dict[LeasedPart, None] = {}
         self._unsent: list[LeaseAnswer] = []
+        self._is_closed = False
 
     @property
     def is_idle(self) -> bool:
@@ -59,6 +62,13 @@ class AnswerBuffer:
             for part in parts:
                 part.buffer, part.leased_at_s = self, now_s
                 self._held[part] = None
+
+    def close(self) -> None:
+        """Drop what is held: the consumer sends no more answers, and a message that has none comes again."""
+        with self._lock:
+            self._is_closed = True
+            for part in [*self._held]:
+                self._keep(part, set())
 
     def add(
         self, part: LeasedPart, offset: int, kind: Kind, reason: str = "", ms: int | None = None
@@ -171,8 +181,8 @@ class AnswerBuffer:
 
     def restore(self, part: LeasedPart, offsets: set[int]) -> None:
         """Hold messages again that a transaction had, and has given back."""
-        if offsets:
-            with self._lock:
+        with self._lock:
+            if offsets and not self._is_closed:
                 part.unanswered = offsets.union(part.unanswered or ())
                 self._held[part] = None
 
@@ -188,13 +198,14 @@ class AnswerBuffer:
                 return taken
             # Acks last: the server refuses to extend a message that was acked.
             acks = {PendingAnswer(part, Kind.ACK): part for part in self._acks}
-            count = 0
+            count = size = 0
             for answer in [*self._pending, *acks]:
                 is_pending = answer in self._pending
                 offsets = self._pending[answer] if is_pending else self._acks[answer.part]
-                if taken and count + len(offsets) > _MESSAGES_A_REQUEST:
-                    break
                 count += len(offsets)
+                size += len(answer.reason.encode())
+                if taken and (count > _MESSAGES_A_REQUEST or size > _REASON_BYTES_A_REQUEST):
+                    break
                 taken.append(answer.encoded(offsets))
                 if is_pending:
                     del self._pending[answer]

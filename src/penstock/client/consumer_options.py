@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from ..api.arguments import plain_function, several, text, whole_number
+from ..api.arguments import flag, plain_function, several, text, whole_number
 from ..api.frames import ClientDefaults
 from ..api.units import Duration, Moment, duration_s
 from ..errors import PenstockError, Refused
@@ -16,6 +16,8 @@ OnPartitions = Callable[[list[str]], Any]
 MODES = ("shared", "assigned")
 # The server forgets a member after a session without a heartbeat; a lost one or two do no harm.
 _HEARTBEATS_A_SESSION = 3
+BACKGROUND_S_MIN = 0.01
+"""The background of a consumer does nothing more often than this."""
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -77,7 +79,8 @@ class ConsumerSettings:
         whole_number("max_poll", self.max_poll, 1)
         if text("the name of a member", self.member):
             check_name(self.member, "member")
-        for name in ("session_timeout", "heartbeat_interval"):
+        flag("auto_commit", self.auto_commit)
+        for name in ("session_timeout", "heartbeat_interval", "visibility_timeout"):
             given = getattr(self, name)
             if given is not None and duration_s(given, name) <= 0:
                 raise Refused(f"{name} must be above 0, got {given!r}")
@@ -98,7 +101,7 @@ class ConsumerSettings:
         wished_s = (
             defaults.heartbeat_interval_ms / 1000 if interval is None else duration_s(interval)
         )
-        return min(wished_s, session_s / _HEARTBEATS_A_SESSION)
+        return max(BACKGROUND_S_MIN, min(wished_s, session_s / _HEARTBEATS_A_SESSION))
 
 
 def topics_of(topics: str | Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
@@ -245,8 +246,8 @@ def topic_reader(
     """Reads all partitions, or one, from `start` on. NotFound if there is no such partition."""
     if partition is not None and not whole_number("partition", partition, 0) < topic.partitions:
         raise NotFound("partition", f"{topic.name}/{partition}")
-    if isinstance(start, int):
-        whole_number("the offset to start from", start, 0)
+    if not isinstance(start, str | datetime):
+        start = whole_number("the offset to start from", start, 0)
     if partition is not None:
         return TopicReader([_partition_reader(topic, start, partition, follow)])
     readers: list[PartitionReader] = []
@@ -277,7 +278,7 @@ def _partition_reader(topic: Topic, start: Moment, number: int, follow: bool) ->
 def request_of_end(reader: PartitionReader, until: Moment) -> FetchRequest:
     """A request whose answer begins where a partition is to end."""
     first = reader.request._replace(max_bytes=1, limit=1)
-    if isinstance(until, int):
+    if not isinstance(until, str | datetime):
         latest = reader.end or 0
         return first.at(min(whole_number("the offset to end before", until, 0), latest))
     return first._replace(offset=None, from_time=past_moment(until))

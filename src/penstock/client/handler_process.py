@@ -1,5 +1,6 @@
 """A handler of a worker in a process of its own, which is killed when it is late."""
 
+import atexit
 import contextlib
 import signal
 import sys
@@ -16,6 +17,8 @@ from .worker import HandlerFailed, Overdue, Reject, Retry, check_returned, error
 
 # Not fork: the threads of the client hold locks, which a forked process would find taken for ever.
 _PROCESSES = get_context("spawn")
+# The system cannot wait for more milliseconds at a time than 31 bits hold.
+_WAIT_S_MAX = 86_400.0
 
 
 class Ended(Enum):
@@ -54,13 +57,16 @@ class HandlerProcess:
                     pipe.recv()
                 )  # It is ready; its start does not count for the deadline.
             pipe.send(message)
-            if not pipe.poll(self._limit_s):
-                self._drop()
+            if not _is_ready_within(pipe, self._limit_s):
                 raise Overdue(self._limit_s or 0.0)
             outcome = pipe.recv()
         except (EOFError, OSError):
             code = self._drop()
             raise HandlerEnded(f"the process of the handler ended with exit code {code}") from None
+        except BaseException:
+            # What it may still send would be taken for the outcome of the next message.
+            self._drop()
+            raise
         _raise(outcome)
 
     def _start(self) -> None:
@@ -69,24 +75,39 @@ class HandlerProcess:
             target=_handle_all, args=(self._handler, theirs), daemon=True
         )
         self._process.start()
+        # Before multiprocessing ends: it would send SIGTERM, and wait for the process.
+        atexit.register(self._process.kill)
         theirs.close()
         self._pipe, self._is_new = ours, True
 
     def kill(self) -> None:
         """End the process, whatever it does. From any thread: a call that waits for it raises HandlerEnded."""
         if (process := self._process) is not None:
-            process.kill()
-            process.join()
+            _kill(process)
 
     def _drop(self) -> int | None:
         """Kill the process and forget it, in the thread that calls the handler; returns its exit code."""
         process, pipe = self._process, self._pipe
         self._process = self._pipe = None
-        process.kill()
-        process.join()
+        _kill(process)
         pipe.close()
         code: int | None = process.exitcode
         return code
+
+
+def _is_ready_within(pipe: Connection, limit_s: float | None) -> bool:
+    """Wait for something to receive; returns whether it came in time."""
+    while limit_s is not None and limit_s > _WAIT_S_MAX:
+        if pipe.poll(_WAIT_S_MAX):
+            return True
+        limit_s -= _WAIT_S_MAX
+    return pipe.poll(limit_s)
+
+
+def _kill(process: Any) -> None:
+    process.kill()
+    process.join()
+    atexit.unregister(process.kill)
 
 
 def check_process_handler(handler: Callable[..., Any]) -> None:
@@ -102,12 +123,18 @@ def check_process_handler(handler: Callable[..., Any]) -> None:
 
 def _handle_all(handler: Callable[[DetachedMessage], Any], pipe: Connection) -> None:
     """What the other process does: one message after the other, until the worker closes the pipe or is gone."""
-    # Ctrl-C of a terminal is for the worker, which waits for this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C of a terminal, and the SIGTERM that systemd sends to every process of a unit, are for the worker, which
+    # waits for this process and kills it at the end. Not SIG_IGN: programs that the handler starts would inherit that.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave_to_worker)
     with contextlib.suppress(EOFError, OSError):
         pipe.send(False)  # Not new any more.
         while True:
             pipe.send(_outcome_of(handler, pipe.recv()))
+
+
+def _leave_to_worker(_number: int, _frame: object) -> None:
+    """Do nothing at a signal."""
 
 
 def _outcome_of(handler: Callable[[DetachedMessage], Any], message: DetachedMessage) -> Outcome:

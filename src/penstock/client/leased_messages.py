@@ -180,7 +180,7 @@ class Received(Valued, frozen=True, gc=False):
 class Delivered(Received, frozen=True, gc=False):
     """A message that a consumer delivered. The consumer sends the answers to many messages together.
 
-    Every answer returns False, and does nothing, if the message was answered before.
+    Every answer returns False, and does nothing, if the message was answered before, or if the consumer was closed.
     """
 
     def ack(self) -> bool:
@@ -206,7 +206,7 @@ class Delivered(Received, frozen=True, gc=False):
 
     @property
     def is_answered(self) -> bool:
-        """Whether an answer to this delivery was given, sent or not."""
+        """Whether an answer to this delivery was given, sent or not, or would be too late."""
         return not self.part.is_unanswered(self.offset)
 
     @property

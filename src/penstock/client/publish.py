@@ -95,10 +95,14 @@ Result = Published | PenstockError
 
 
 def outgoing_of(value: Outgoing | Content | UnsetType, options: Mapping[str, Any]) -> Outgoing:
-    """A message with its options. TypeError if there is no such option."""
+    """A message with its options. TypeError if there is no such option, Refused if the message has its own."""
     if unknown := sorted(set(options) - _OPTIONS):
         raise TypeError(f"a message has no option {unknown[0]!r}")
-    return value if isinstance(value, Outgoing) else Outgoing(value, **options)
+    if not isinstance(value, Outgoing):
+        return Outgoing(value, **options)
+    if options:
+        raise Refused(f"an Outgoing has its options itself; it came with {', '.join(options)}=")
+    return value
 
 
 def message_of(one: Outgoing, now_ns: int, due: int | None) -> Message:

@@ -1,6 +1,5 @@
 """The options of a worker, the errors of its handlers, and how many messages it takes. No I/O."""
 
-import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,21 +23,15 @@ _CONCURRENCY_MAX = 10_000
 _PROCESSES_MAX = 256
 
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-def free_signals() -> list[signal.Signals]:
-    """The signals for which the program has no handler of its own."""
-    usual = (signal.SIG_DFL, signal.default_int_handler)
-    return [one for one in SIGNALS if signal.getsignal(one) in usual]
-
-
 class Reject(Exception):
     """Raised by a handler: no attempt will ever succeed. The message is a dead letter at once, for this reason."""
 
 
 class Retry(Exception):
     """Raised by a handler: try again after `delay`, or after the backoff of the topic. Refused: that is no duration."""
+
+    # For a class of the program that does not call `super().__init__()`.
+    delay: Duration | None = None
 
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason)

@@ -17,7 +17,7 @@ from ...errors import NotOwner, PenstockError, Refused, StaleGeneration, Unavail
 from ...model import check_name
 from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
 from ..calls import Call
-from ..consumer_options import ConsumerSettings, topics_of
+from ..consumer_options import BACKGROUND_S_MIN, ConsumerSettings, topics_of
 from ..leased_messages import Delivered, Polled, parts_of
 from ..membership import Membership, plan_of, reset_commands
 from ..membership import commit as commit_command
@@ -120,7 +120,12 @@ class AsyncConsumer:
                 continue
             if polled and self._member.has_changes:
                 # The program hears of a partition before it gets messages of it, and gets none of one that it lost.
-                await self.rebalance()
+                try:
+                    await self.rebalance()
+                except BaseException:
+                    # The program gets the error in place of the messages, so another poll has to bring them.
+                    self.give_back(polled)
+                    raise
                 polled.parts = [one for one in polled.parts if self._buffer.is_held(one)]
             if polled:
                 self._uncommitted = polled if self.settings.auto_commit else None
@@ -221,7 +226,10 @@ class AsyncConsumer:
         return None
 
     def stop(self) -> None:
-        """End an iteration, and a poll that waits; `close` is still to be called. From any thread, or from the loop."""
+        """End an iteration, and a poll that waits; `close` is still to be called.
+
+        From any thread; with asyncio from that of the loop (`loop.call_soon_threadsafe(consumer.stop)`).
+        """
         self._stop.set()
         polling = self._polling
         if polling is not None:
@@ -374,7 +382,7 @@ class AsyncConsumer:
 
     async def _run_background(self) -> None:
         """Send heartbeats and answers, and extend leases, until `close`."""
-        extend_s = self._lease_s / _EXTENSIONS_A_LEASE
+        extend_s = max(BACKGROUND_S_MIN, self._lease_s / _EXTENSIONS_A_LEASE)
         heartbeat_at = extend_at = time.monotonic()
         while not self._is_closed:
             now_s = time.monotonic()
@@ -406,7 +414,7 @@ class AsyncConsumer:
     async def close(self) -> None:
         """Send the answers, give back messages that the program has not seen, and leave the group.
 
-        Unavailable: the answers could not be sent, so those messages will come again.
+        Later answers return False. Unavailable: the answers could not be sent, so those messages will come again.
         """
         if self._is_closed:
             return
@@ -420,8 +428,11 @@ class AsyncConsumer:
         self._drop([one.part.place for one in self._unseen])
         await self._give_back_unheard()
         try:
-            await self._member.call_on_revoked(self.assigned)
-            await self._ack_batcher.send()
+            try:
+                await self._member.call_on_revoked(self.assigned)
+            finally:
+                self._buffer.close()
+                await self._ack_batcher.send()
         finally:
             with suppress(PenstockError):
                 await self._member.leave()

@@ -1,16 +1,17 @@
 """The inbox, the deadline and the signals of a worker's handlers, for asyncio. For threads: `synchronous/`."""
 
 import asyncio
-import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from inspect import isawaitable
 from typing import Any
 
 from ...errors import Refused
 from ..leased_messages import Delivered
-from ..worker import SIGNALS, Overdue, WorkerSettings, check_returned, free_signals
+from ..stop_signals import calling_on_signals
+from ..worker import Overdue, WorkerSettings, check_returned
 
 # Handlers that never wait would keep the consumer from sending heartbeats.
 _TAKEN_IN_A_ROW = 50
@@ -103,26 +104,13 @@ def end_handlers(_handlers: Iterable[Callable[[Delivered], Any]]) -> None:
     """Do nothing: tasks that were cancelled leave nothing behind."""
 
 
-@contextmanager
-def stopping_on_signals(stop: Callable[[], None], *, is_polite: bool = False) -> Iterator[None]:
-    """Call `stop` at the first SIGTERM or Ctrl-C; a second one has its usual effect. In the main thread only.
+def stopping_on_signals(
+    stop: Callable[[], None], *, is_polite: bool = False
+) -> AbstractContextManager[None]:
+    """Have the loop call `stop` at the first SIGTERM or Ctrl-C; a second one has its usual effect.
 
-    `is_polite`: not for a signal that the program handles itself.
+    In the main thread only. `is_polite`: not for a signal that the program handles itself.
     """
-    loop = asyncio.get_running_loop()
-    added: list[int] = []
-
-    def once() -> None:
-        while added:
-            loop.remove_signal_handler(added.pop())
-        stop()
-
-    if threading.current_thread() is threading.main_thread():
-        for number in free_signals() if is_polite else SIGNALS:
-            loop.add_signal_handler(number, once)
-            added.append(number)
-    try:
-        yield
-    finally:
-        while added:
-            loop.remove_signal_handler(added.pop())
+    # Not `loop.add_signal_handler`: it cannot say which handler it replaces.
+    call_soon = partial(asyncio.get_running_loop().call_soon_threadsafe, stop)
+    return calling_on_signals(call_soon, is_polite=is_polite)

@@ -18,7 +18,7 @@ from ...errors import NotOwner, PenstockError, Refused, StaleGeneration, Unavail
 from ...model import check_name
 from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
 from ..calls import Call
-from ..consumer_options import ConsumerSettings, topics_of
+from ..consumer_options import BACKGROUND_S_MIN, ConsumerSettings, topics_of
 from ..leased_messages import Delivered, Polled, parts_of
 from ..membership import Membership, plan_of, reset_commands
 from ..membership import commit as commit_command
@@ -121,7 +121,12 @@ class Consumer:
                 continue
             if polled and self._member.has_changes:
                 # The program hears of a partition before it gets messages of it, and gets none of one that it lost.
-                self.rebalance()
+                try:
+                    self.rebalance()
+                except BaseException:
+                    # The program gets the error in place of the messages, so another poll has to bring them.
+                    self.give_back(polled)
+                    raise
                 polled.parts = [one for one in polled.parts if self._buffer.is_held(one)]
             if polled:
                 self._uncommitted = polled if self.settings.auto_commit else None
@@ -222,7 +227,10 @@ class Consumer:
         return None
 
     def stop(self) -> None:
-        """End an iteration, and a poll that waits; `close` is still to be called. From any thread, or from the loop."""
+        """End an iteration, and a poll that waits; `close` is still to be called.
+
+        From any thread; with asyncio from that of the loop (`loop.call_soon_threadsafe(consumer.stop)`).
+        """
         self._stop.set()
         polling = self._polling
         if polling is not None:
@@ -375,7 +383,7 @@ class Consumer:
 
     def _run_background(self) -> None:
         """Send heartbeats and answers, and extend leases, until `close`."""
-        extend_s = self._lease_s / _EXTENSIONS_A_LEASE
+        extend_s = max(BACKGROUND_S_MIN, self._lease_s / _EXTENSIONS_A_LEASE)
         heartbeat_at = extend_at = time.monotonic()
         while not self._is_closed:
             now_s = time.monotonic()
@@ -407,7 +415,7 @@ class Consumer:
     def close(self) -> None:
         """Send the answers, give back messages that the program has not seen, and leave the group.
 
-        Unavailable: the answers could not be sent, so those messages will come again.
+        Later answers return False. Unavailable: the answers could not be sent, so those messages will come again.
         """
         if self._is_closed:
             return
@@ -421,8 +429,11 @@ class Consumer:
         self._drop([one.part.place for one in self._unseen])
         self._give_back_unheard()
         try:
-            self._member.call_on_revoked(self.assigned)
-            self._ack_batcher.send()
+            try:
+                self._member.call_on_revoked(self.assigned)
+            finally:
+                self._buffer.close()
+                self._ack_batcher.send()
         finally:
             with suppress(PenstockError):
                 self._member.leave()

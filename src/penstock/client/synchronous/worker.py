@@ -97,7 +97,10 @@ class Worker:
             self._work()
 
     def stop(self) -> None:
-        """Take no more messages. From any thread; returns at once, `run` returns when handlers are done."""
+        """Take no more messages. Returns at once; `run` returns when handlers are done.
+
+        From any thread; with asyncio from that of the loop (`loop.call_soon_threadsafe(worker.stop)`).
+        """
         self._stop.set()
         self._has_room.set()
         self.consumer.stop()

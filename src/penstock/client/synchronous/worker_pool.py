@@ -1,16 +1,16 @@
 """The inbox, the deadline and the signals of a worker's handlers, for threads. For asyncio: `asynchronous/`."""
 
-import signal
-import threading
 from _thread import start_new_thread
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..handler_process import HandlerProcess, check_process_handler
 from ..leased_messages import Delivered
-from ..worker import SIGNALS, WorkerSettings, check_returned, free_signals
+from ..stop_signals import calling_on_signals
+from ..worker import WorkerSettings, check_returned
 
 
 class Inbox:
@@ -82,30 +82,12 @@ def end_handlers(handlers: Iterable[Callable[[Delivered], Any]]) -> None:
             one.kill()
 
 
-@contextmanager
-def stopping_on_signals(stop: Callable[[], None], *, is_polite: bool = False) -> Iterator[None]:
-    """Call `stop` at the first SIGTERM or Ctrl-C; a second one has its usual effect. In the main thread only.
+def stopping_on_signals(
+    stop: Callable[[], None], *, is_polite: bool = False
+) -> AbstractContextManager[None]:
+    """Call `stop` at the first SIGTERM or Ctrl-C; a second one has its usual effect.
 
-    `is_polite`: not for a signal that the program handles itself.
+    In the main thread only. `is_polite`: not for a signal that the program handles itself.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signals = free_signals() if is_polite else SIGNALS
-    before = {number: signal.getsignal(number) for number in signals}
-
-    def restore() -> None:
-        for number, known in before.items():
-            signal.signal(number, known)
-
-    def once(_number: int, _frame: object) -> None:
-        restore()
-        # In a thread: the code that the signal interrupted may hold a lock that `stop` takes.
-        start_new_thread(stop, ())
-
-    for number in signals:
-        signal.signal(number, once)
-    try:
-        yield
-    finally:
-        restore()
+    # In a thread: the code that the signal interrupted may hold a lock that `stop` takes.
+    return calling_on_signals(partial(start_new_thread, stop, ()), is_polite=is_polite)
