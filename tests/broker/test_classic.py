@@ -24,6 +24,7 @@ from penstock.api.classic import (
 from penstock.api.command import Command
 from penstock.api.fetch import FindEpochEnd, FindTimestamp, TimedOffset
 from penstock.api.groups import CloseGroup, ResetGroup
+from penstock.api.members import JoinGroup
 from penstock.api.principals import Principal, Role
 from penstock.api.publish import Publish
 from penstock.api.start import EARLIEST
@@ -32,6 +33,7 @@ from penstock.errors import (
     Forbidden,
     GroupBusy,
     InvalidName,
+    ModeConflict,
     NotFound,
     OffsetOutOfRange,
     PenstockError,
@@ -39,6 +41,7 @@ from penstock.errors import (
     TooLarge,
     UnknownMember,
 )
+from penstock.groups.classic import ProtocolConflict
 from penstock.model import Message
 
 from .world import GROUP, TOPIC, World, values
@@ -139,6 +142,35 @@ def test_a_group_with_members_is_neither_closed_nor_reset() -> None:
     world.execute(LeaveClassic(GROUP, name))
     world.execute(CloseGroup(GROUP))
     assert committed(world) == []
+
+
+def test_while_a_classic_group_reads_a_topic_no_other_members_do() -> None:
+    """Each message would be handed out twice, and commits would take the leases of the others away."""
+    world = numbered(3)
+    world.topic(name="more")
+    member, _ = joined(world)
+    with pytest.raises(ModeConflict) as refused:
+        world.poll()
+    assert refused.value.fields["mode"] == "classic"
+    with pytest.raises(ModeConflict):
+        world.execute(JoinGroup(GROUP, "m", topic_names=("more", TOPIC)))
+    assert world.poll(topic="more") == [], "a topic that it does not read"
+    world.execute(LeaveClassic(GROUP, member))
+    assert values(world.poll()) == [b"0", b"1", b"2"]
+
+
+def test_a_classic_group_reads_no_topic_that_its_group_shares() -> None:
+    world = numbered(3)
+    (held, *_) = world.poll()
+    topics = ("none", TOPIC)
+    command = JoinClassic(
+        GROUP, "", protocol_type="consumer", protocols=PROTOCOLS, topic_names=topics
+    )
+    with pytest.raises(ProtocolConflict):
+        world.execute(command)
+    world.ack(held)
+    world.execute(replace(command, topic_names=("none",)))
+    assert committed(world) == [(1, "")]
 
 
 def test_members_join_sync_and_are_described() -> None:

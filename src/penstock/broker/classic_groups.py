@@ -1,5 +1,6 @@
 """The groups of a node whose members assign partitions themselves. In memory: after a restart all join again."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 from ..api.classic import (
@@ -15,7 +16,15 @@ from ..api.classic import (
     Pending,
     SyncClassic,
 )
-from ..errors import GroupBusy, InvalidName, Refused, TooLarge, TooManyGroups, UnknownMember
+from ..errors import (
+    GroupBusy,
+    InvalidName,
+    ModeConflict,
+    Refused,
+    TooLarge,
+    TooManyGroups,
+    UnknownMember,
+)
 from ..groups.classic import ClassicGroup, ClassicMember, ClassicState, ProtocolConflict
 from ..model import check_name
 from .catalogue import Catalogue
@@ -185,6 +194,14 @@ class ClassicGroups:
         found = self.groups.get(group)
         known = None if found is None else found.members.get(member)
         return frozenset() if known is None else known.topics
+
+    def require_no_reader(self, group: str, topics: Iterable[str], *, asked: str) -> None:
+        """ModeConflict: a member reads one of these topics."""
+        found = self.groups.get(group)
+        members = () if found is None else found.members.values()
+        for topic in topics:
+            if any(topic in one.topics for one in members):
+                raise ModeConflict(group, topic, asked=asked, mode="classic")
 
     def require_empty(self, group: str) -> None:
         found = self.groups.get(group)

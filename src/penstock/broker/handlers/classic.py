@@ -20,6 +20,7 @@ from ...api.classic import (
     SyncClassic,
 )
 from ...api.command import Command, ScopedCommand
+from ...api.groups import Mode
 from ...delivery.commands import commit as decide_commit
 from ...delivery.commands import rewind
 from ...errors import Fatal, Forbidden, NotFound, PenstockError
@@ -42,6 +43,11 @@ def join(node: "Node", command: JoinClassic, now: Now) -> JoinTicket:
     _require_reach(node, command.group, _members(node, command.group))
     if node.assigned.membership(command.group).members:
         raise ProtocolConflict(command.group, "the broker assigns its partitions")
+    for name in command.topic_names:
+        topic = node.open.get(name)
+        serving = () if topic is None else topic.partitions.serving
+        if groups.mode_of(groups.places_of(serving, command.group)) is Mode.SHARED:
+            raise ProtocolConflict(command.group, f"its members share {name}")
     return node.classic.join(command, now)
 
 

@@ -23,6 +23,8 @@ def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
     topic, group = node.topic(command.topic), command.group
     partitions, duration_ms = topic.partitions, command.visibility_ms
     partitions.require_serving()
+    if group in node.classic.groups:
+        node.classic.require_no_reader(group, (command.topic,), asked="shared")
     if duration_ms is not None:
         # A poll that is refused for its lease makes no group.
         consumption.check_duration(partitions.serving[0].rules, duration_ms)

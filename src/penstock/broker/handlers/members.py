@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 def join(node: "Node", command: JoinGroup, now: Now) -> JoinReply:
+    node.classic.require_no_reader(command.group, command.topic_names, asked="assigned")
     return node.assigned.join(command, now)
 
 
