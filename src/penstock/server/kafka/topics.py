@@ -13,6 +13,8 @@ from ...api.topics import (
     ListTopics,
     TrimPartition,
 )
+from ...broker.authorise import authorise_command
+from ...broker.topics import INTERNAL_PREFIX, PARTITIONS_MAX, config_from
 from ...config import TopicConfig
 from ...errors import AlreadyExists, InvalidConfig, NotFound, PenstockError, Refused
 from ...model import check_name
@@ -59,13 +61,18 @@ async def _create(session: KafkaSession, wanted: Values, *, is_checked_only: boo
     defaults = _defaults(session)
     for one in wanted["configs"]:
         settings |= read_config(one["name"], one["value"], defaults)
+    # 0 stands for as many as the settings of the broker say.
+    command = CreateTopic(name, max(0, count), settings)
     if is_checked_only:
-        check_name(name, "topic")
+        authorise_command(session.principal, command)
+        if check_name(name, "topic").startswith(INTERNAL_PREFIX):
+            raise Refused(f"topic names that start with {INTERNAL_PREFIX!r} are internal: {name}")
+        config_from({**session.service.settings.topic_defaults(), **settings})
+        _check_partitions(count)
         if await session.execute(DescribeLayouts((name,))):
             raise AlreadyExists("topic", name)
         return {"name": name, "num_partitions": count, "replication_factor": 1, "configs": None}
-    # 0 stands for as many as the settings of the broker say.
-    await session.execute(CreateTopic(name, max(0, count), settings))
+    await session.execute(command)
     described = await session.execute(DescribeTopic(name))
     (layout,) = await session.execute(DescribeLayouts((name,)))
     return {
@@ -78,6 +85,11 @@ async def _create(session: KafkaSession, wanted: Values, *, is_checked_only: boo
             for key, value in written_configs(described.settings).items()
         ],
     }
+
+
+def _check_partitions(count: int) -> None:
+    if count > PARTITIONS_MAX:
+        raise Refused(f"partitions must be in 1..{PARTITIONS_MAX}, got {count}")
 
 
 def _defaults(session: KafkaSession) -> dict[str, Any]:
@@ -126,9 +138,14 @@ async def create_partitions(session: KafkaSession, request: Values) -> Values:
             before = len((await session.execute(DescribeTopic(one["name"]))).partitions)
             if one["count"] <= before:
                 reason = Refused(f"{one['name']} has {before} partitions already")
-                found = _refused(one["name"], reason, Code.INVALID_PARTITIONS)
-            elif not request["validate_only"]:
-                await session.execute(AddPartitions(one["name"], one["count"]))
+                results.append(_refused(one["name"], reason, Code.INVALID_PARTITIONS))
+                continue
+            command = AddPartitions(one["name"], one["count"])
+            if request["validate_only"]:
+                authorise_command(session.principal, command)
+                _check_partitions(one["count"])
+            else:
+                await session.execute(command)
         except PenstockError as error:
             found = _refused(one["name"], error)
         results.append(found)
@@ -228,8 +245,12 @@ async def _altered(
         settings = dict(base)
         for name, value in changes:
             settings |= read_config(name, value, described.settings)
-        if settings and not is_checked_only:
-            await session.execute(ConfigureTopic(resource["resource_name"], settings))
+        command = ConfigureTopic(resource["resource_name"], settings)
+        if is_checked_only:
+            authorise_command(session.principal, command)
+            config_from({**described.settings, **settings})
+        elif settings:
+            await session.execute(command)
     except PenstockError as error:
         return {**named, "error_code": code_of(error), "error_message": str(error)}
     return named
