@@ -12,6 +12,9 @@ from penstock import Broker, Message
 from penstock.api.arguments import partition_number
 from penstock.client import AsyncClient, Client, ClientSettings, Outgoing, RetryPolicy
 from penstock.client.commands import name_of
+from penstock.client.consumer_options import ConsumerSettings
+from penstock.client.dead_letters import Redrive, redrive_command
+from penstock.client.membership import Membership, join
 from penstock.errors import PenstockError, Refused
 
 WRONG = (
@@ -186,6 +189,29 @@ def test_a_coroutine_function_is_no_handler_of_a_blocking_worker():
         with pytest.raises(Refused, match="on_lost is a plain function"):
             client.consumer("orders", "billing", on_lost=handle)
     asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Client(context=5), "context is text"),
+        (lambda: Client("penstock://127.0.0.1:0"), "port 0"),
+        (lambda: Client(f"penstock://{'a' * 64}:9092"), "1 to 63 letters"),
+        (lambda: Client("penstock://a..b:9092"), "1 to 63 letters"),
+        (lambda: ClientSettings(ca_file="a\0b").tls_context(), "ca_file"),
+        (lambda: redrive_command("orders", Redrive(edit={5: 1, "x": 2})), "edit"),
+        (lambda: join_command(order=["strict"]), "order must be one of relaxed, strict"),
+        (lambda: join_command(assignor=["range"]), "assignor must be one of"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name(make, named):
+    with pytest.raises(Refused, match=named):
+        make()
+
+
+def join_command(**options):
+    settings = ConsumerSettings(mode="assigned", **options)
+    return join(Membership("billing", "ann"), ["orders"], settings, is_rejoin=False)
 
 
 def test_an_outgoing_takes_no_more_options():

@@ -85,6 +85,9 @@ def test_a_member_moves_only_what_it_owns(client, topic):
         taken(consumer, 6)
         with pytest.raises(NotOwner):
             consumer.seek(0, [f"{topic}/7"])
+        for wrong in (5, "orders/0", [[f"{topic}/0"]], [None]):
+            with pytest.raises(Refused, match=r"places are several|a partition is text"):
+                consumer.seek(0, wrong)
 
 
 def test_a_read_ends_before_an_offset_or_a_moment(client, topic):

@@ -44,7 +44,16 @@ class Address:
             raise Refused(f"{url[:200]!r}: only scheme, host and port belong into an address")
         if not host.isascii() or not host.isprintable() or " " in host:
             raise Refused(f"{url[:200]!r} is not an address: only plain ASCII")
-        return cls(parts.scheme, host, port or _DEFAULT_PORT)
+        if port == 0:
+            raise Refused(f"{url[:200]!r} is not an address: no server listens on port 0")
+        # As the system looks a name up: IPv6 has no dots.
+        try:
+            host.encode("idna")
+        except UnicodeError:
+            raise Refused(
+                f"{url[:200]!r} is not an address: between two dots of a host are 1 to 63 letters"
+            ) from None
+        return cls(parts.scheme, host, _DEFAULT_PORT if port is None else port)
 
     @classmethod
     def parse_all(cls, url: str) -> "tuple[Address, ...]":

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..api.arguments import choice, flag, whole_number
+from ..api.arguments import choice, flag, instance, text, whole_number
 from ..api.contents import Content, HeadersIn
 from ..api.dead_letters import (
     REDRIVE_LIMIT,
@@ -88,6 +88,8 @@ class Redrive(NamedTuple):
 
 def redrive_command(topic: str, asked: Redrive) -> RedriveDeadLetters:
     """Refused if a part of the order is wrong."""
+    for name in {} if asked.edit is None else instance("edit", asked.edit, dict):
+        text("what edit changes", name)
     targets = {one.value: one for one in Target}
     target = choice("target", asked.target, targets)
     if asked.rate is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..api.arguments import partition_number
+from ..api.arguments import choice, partition_number
 from ..api.groups import Mode, PartitionOffset, PlanReset, ResetGroup
 from ..api.members import (
     Assignor,
@@ -41,20 +41,15 @@ def join(
     Refused if the settings name an order or an assignor that there is not.
     """
     order, assignor, session = settings.order, settings.assignor, settings.session_timeout
-    if order is not None and order not in _ORDERS:
-        raise Refused(f"order must be relaxed or strict, got {str(order)[:40]!r}", field="order")
-    if assignor is not None and assignor not in _ASSIGNORS:
-        known = ", ".join(_ASSIGNORS)
-        raise Refused(f"assignor must be one of {known}, got {str(assignor)[:40]!r}")
     mode = Mode.SHARED
     if settings.is_assigned:
-        mode = None if order is None else _ORDERS[order]  # type: ignore[assignment]  # None: as the group has it.
+        mode = None if order is None else choice("order", order, _ORDERS)  # type: ignore[assignment]  # None: as the group has it.
     return JoinGroup(
         membership.group,
         membership.member,
         tuple(topics),
         session_ms=0 if session is None else max(1, duration_ms(session)),
-        assignor=None if assignor is None else _ASSIGNORS[assignor],
+        assignor=None if assignor is None else choice("assignor", assignor, _ASSIGNORS),
         mode=mode,
         keeps_leases=is_rejoin and settings.is_assigned,
         start=start_of(settings.start),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from ..api.arguments import instance, number, type_name
+from ..api.arguments import instance, number, shown, type_name
 from ..errors import Refused
 from .retry import RetryPolicy
 
@@ -48,3 +48,5 @@ class ClientSettings:
             return ssl.create_default_context(cafile=self.ca_file)
         except (OSError, ssl.SSLError) as error:
             raise Refused(f"{self.ca_file}: {error.strerror or error}") from None
+        except ValueError as error:
+            raise Refused(f"ca_file {shown(self.ca_file)}: {error}") from None

@@ -85,7 +85,8 @@ class AsyncClient(AsyncSchedules, AsyncSchemas):
         if url is not None and context is not None:
             raise Refused("a client has an address or a context, not both")
         if url is None:
-            found, known_key = server_and_key(name=context)
+            name = None if context is None else text("context", context)
+            found, known_key = server_and_key(name=name)
             url, key = found.server, known_key if key is None else key
             if settings.ca_file is None:
                 settings = dataclasses.replace(settings, ca_file=found.ca_file)

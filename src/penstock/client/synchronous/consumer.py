@@ -303,11 +303,12 @@ class Consumer:
         """
         self.start()
         self.rebalance()
-        resets = reset_commands(self._member.membership, to, self._places_to_seek(places))
+        named = self._places_to_seek(places)
+        resets = reset_commands(self._member.membership, to, named)
         for one in resets:
             self._connector.execute(plan_of(one))
         moved = (
-            [*self._buffer.held_partitions(), *self._member.assigned] if places is None else places
+            [*self._buffer.held_partitions(), *self._member.assigned] if places is None else named
         )
         self._auto_commit()
         self._drop(moved)
@@ -320,10 +321,11 @@ class Consumer:
         """Partitions, and in a shared group whole topics, by name."""
         if places is None:
             return self.assigned if self.settings.is_assigned else self.topics
-        for one in several("places", places) if self.settings.is_assigned else ():
+        named = [text("a partition", one) for one in several("places", places)]
+        for one in named if self.settings.is_assigned else ():
             if one not in self._member.assigned:
-                raise NotOwner(self.group, str(one)[:60], member=self.member, owner="")
-        return places
+                raise NotOwner(self.group, one[:60], member=self.member, owner="")
+        return named
 
     # Be a member
 
