@@ -11,6 +11,7 @@ import penstock
 from penstock.api.leased import LeasedPart
 from penstock.broker.partition.machine import PartitionMachine
 from penstock.embedded import prefetch
+from penstock.embedded import queue as queue_module
 from penstock.embedded.write_buffer import NumberedMessages
 
 CONSUMER = """
@@ -176,6 +177,44 @@ def test_message_that_came_to_an_interrupted_wait_comes_with_the_next_get(tmp_pa
             queue.get(timeout=60)
         monkeypatch.undo()
         assert queue.get(timeout=60).value == b"came"
+
+
+def interrupt_at(place):
+    """For `sys.setprofile`: raise at one of the places of the queue's own code where Python looks for a Ctrl-C.
+
+    It looks when a function begins, and when a function written in C has returned.
+    """
+    left = [place]
+
+    def profile(frame, event, _argument):
+        is_ours = frame.f_globals["__name__"] in (queue_module.__name__, prefetch.__name__)
+        if is_ours and event in ("call", "c_return"):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+    return profile
+
+
+def test_get_many_that_is_interrupted_anywhere_loses_nothing_and_repeats_nothing(tmp_path):
+    values = [b"%d" % one for one in range(4)]
+    is_interrupted, place = True, 0
+    with penstock.open(tmp_path) as queue:
+        while is_interrupted:
+            place += 1
+            is_interrupted = False
+            queue.put_many(values)
+            got = []
+            sys.setprofile(interrupt_at(place))
+            try:
+                got = queue.get_many(9)
+            except KeyboardInterrupt:
+                is_interrupted = True
+            finally:
+                sys.setprofile(None)
+            assert [one.value for one in [*got, *queue]] == values, place
+            assert queue.stats().in_flight == 0
+    assert place > 10
 
 
 def test_generator_that_a_ctrl_c_ended_is_replaced(tmp_path):

@@ -7,6 +7,8 @@ and does not count as an attempt.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import repeat
 from threading import Lock
 
 from ..api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
@@ -118,6 +120,28 @@ class Prefetch:
     def note_single(self, message: Received) -> None:
         """A caller that waited has got this one."""
         self._singles.append((message.place, message.lease, message.offset))
+
+    def take(self, limit: int, taken: list[Received]) -> bool:
+        """Move up to so many that are ready to the list of a caller; whether there were any.
+
+        What the caller cannot return after that, because of a Ctrl-C, is for `put_back`.
+        """
+        with self.lock:
+            # No Python code, and so no Ctrl-C, comes between the deque and the list. Others may take from it meanwhile.
+            with suppress(IndexError):
+                count = min(limit, len(self.ready))
+                taken.extend(map(deque.popleft, repeat(self.ready, count)))
+            now_ns = self._driver.clock.now_ns()
+            late = [one for one in taken if one.expires_at is not None and one.expires_at <= now_ns]
+            if late:
+                for one in late:
+                    self.set_aside(one)
+                taken[:] = [one for one in taken if one.offset not in self._late]
+        return bool(taken)
+
+    def put_back(self, taken: list[Received]) -> None:
+        """These were taken and no caller has seen them: they are the next again."""
+        self.ready.extendleft(reversed(taken))
 
     def set_aside(self, message: Received) -> None:
         """A message whose time to live was over before its turn: the next fetch deals with it as the queue says."""
