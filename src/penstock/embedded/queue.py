@@ -173,7 +173,8 @@ class Queue(
 
     def _wake(self) -> None:
         """Have the ticker look soon: at once if a get waits, otherwise when the lingering is over."""
-        is_awaited = self._driver.is_awaited
+        # Not of `self._driver`: what a call has put or taken while another thread closes the queue is put or taken.
+        is_awaited = self._opened_driver.driver.is_awaited
         # Before `expect`: a tick that begins in between sets them again, and then there is another one.
         self._is_idle, self._is_wanted = False, self._is_always or is_awaited
         self._ticker.expect(self._clock.monotonic_ns() + (0 if is_awaited else LINGER_NS))
@@ -470,7 +471,7 @@ class Queue(
         try:
             with suppress(Fatal):
                 self._buffer.close()
-                self._prefetch.empty()
+                self._prefetch.close()
                 self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
         finally:
             self._driver.close()
