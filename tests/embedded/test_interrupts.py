@@ -217,6 +217,42 @@ def test_get_many_that_is_interrupted_anywhere_loses_nothing_and_repeats_nothing
     assert place > 10
 
 
+def test_signal_handler_may_close_a_queue_that_is_being_closed(tmp_path, monkeypatch):
+    queue = penstock.open(tmp_path)
+    queue.put(b"x")
+    close_ticker = queue._ticker.close
+
+    def close_after_a_signal():
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGTERM)
+        close_ticker()
+
+    monkeypatch.setattr(queue._ticker, "close", close_after_a_signal)
+    before = signal.signal(signal.SIGTERM, lambda *_: queue.close())
+    try:
+        queue.close()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with penstock.open(tmp_path) as queue:
+        assert queue.get().value == b"x"
+
+
+def test_close_that_a_ctrl_c_has_ended_is_done_by_the_next_one(tmp_path, monkeypatch):
+    queue = penstock.open(tmp_path)
+    queue.put(b"x")
+
+    def interrupted():
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(queue._driver, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        queue.close()
+    queue.close()
+    with penstock.open(tmp_path) as queue:
+        assert queue.get().value == b"x"
+
+
 def test_generator_that_a_ctrl_c_ended_is_replaced(tmp_path):
     with penstock.open(tmp_path) as queue:
         assert queue.put(b"a") == 1

@@ -344,6 +344,23 @@ def test_close_tells_callers_that_wait_that_the_queue_is_closed(tmp_path):
             waiter.result(120)
 
 
+@pytest.mark.parametrize("opened", [penstock.open, penstock.Broker])
+def test_threads_that_close_at_once_all_return_when_it_is_closed(tmp_path, opened, effort):
+    for _ in range(effort(check=4, test=10, torture=500)):
+        found, start = opened(tmp_path), threading.Barrier(6)
+
+        def close(found=found, start=start):
+            start.wait()
+            found.close()
+            with pytest.raises(Refused, match=r"the (queue|broker) is closed"):
+                found.sync()
+
+        with ThreadPoolExecutor(6) as pool:
+            closing = [pool.submit(close) for _ in range(6)]
+        for one in closing:
+            one.result()
+
+
 def test_trouble_of_a_waiting_consumer_is_not_the_publisher_s(tmp_path, monkeypatch):
     with penstock.Broker(tmp_path) as broker:
         broker.create_topic("t", partitions=1)
