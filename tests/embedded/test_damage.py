@@ -220,3 +220,10 @@ def test_a_queue_lists_what_is_damaged_among_what_is_to_come(tmp_path):
         assert "at byte" in str(first.damage)
         with pytest.raises(DamagedBatch):
             queue.delayed_get(1)
+
+
+def test_get_many_returns_what_comes_before_the_damage_and_then_raises(path):
+    with penstock.open(path) as queue:
+        assert [one.value for one in queue.get_many(9)] == [b"zero"]
+        with pytest.raises(DamagedBatch):
+            queue.get_many(9)

@@ -12,6 +12,7 @@ import penstock
 from penstock.api.leased import LeasedPart
 from penstock.broker.partition.machine import PartitionMachine
 from penstock.embedded import prefetch
+from penstock.embedded import queue as queue_module
 from penstock.embedded.write_buffer import NumberedMessages
 from penstock.errors import Refused, UnknownMember
 from penstock.runtime.waiting_polls import Waiter, WaitingPolls
@@ -181,6 +182,80 @@ def test_message_that_came_to_an_interrupted_wait_comes_with_the_next_get(tmp_pa
             queue.get(timeout=60)
         monkeypatch.undo()
         assert queue.get(timeout=60).value == b"came"
+
+
+def interrupt_at(place):
+    """For `sys.setprofile`: raise at one of the places of the queue's own code where Python looks for a Ctrl-C.
+
+    It looks when a function begins, and when a function written in C has returned.
+    """
+    left = [place]
+
+    def profile(frame, event, _argument):
+        is_ours = frame.f_globals["__name__"] in (queue_module.__name__, prefetch.__name__)
+        if is_ours and event in ("call", "c_return"):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+    return profile
+
+
+def test_get_many_that_is_interrupted_anywhere_loses_nothing_and_repeats_nothing(tmp_path):
+    values = [b"%d" % one for one in range(4)]
+    is_interrupted, place = True, 0
+    with penstock.open(tmp_path) as queue:
+        while is_interrupted:
+            place += 1
+            is_interrupted = False
+            queue.put_many(values)
+            got = []
+            sys.setprofile(interrupt_at(place))
+            try:
+                got = queue.get_many(9)
+            except KeyboardInterrupt:
+                is_interrupted = True
+            finally:
+                sys.setprofile(None)
+            assert [one.value for one in [*got, *queue]] == values, place
+            assert queue.stats().in_flight == 0
+    assert place > 10
+
+
+def test_signal_handler_may_close_a_queue_that_is_being_closed(tmp_path, monkeypatch):
+    queue = penstock.open(tmp_path)
+    queue.put(b"x")
+    close_ticker = queue._ticker.close
+
+    def close_after_a_signal():
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGTERM)
+        close_ticker()
+
+    monkeypatch.setattr(queue._ticker, "close", close_after_a_signal)
+    before = signal.signal(signal.SIGTERM, lambda *_: queue.close())
+    try:
+        queue.close()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with penstock.open(tmp_path) as queue:
+        assert queue.get().value == b"x"
+
+
+def test_close_that_a_ctrl_c_has_ended_is_done_by_the_next_one(tmp_path, monkeypatch):
+    queue = penstock.open(tmp_path)
+    queue.put(b"x")
+
+    def interrupted():
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(queue._driver, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        queue.close()
+    queue.close()
+    with penstock.open(tmp_path) as queue:
+        assert queue.get().value == b"x"
 
 
 def test_generator_that_a_ctrl_c_ended_is_replaced(tmp_path):

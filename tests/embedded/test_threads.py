@@ -12,10 +12,11 @@ import penstock
 from penstock.api.consume import Poll
 from penstock.api.principals import LOCAL
 from penstock.embedded.prefetch import Prefetch
-from penstock.errors import NoSpace, NotFound
+from penstock.errors import NoSpace, NotFound, Refused
 from penstock.model import Priority
 from penstock.runtime.file import RealFile
 from penstock.runtime.group_polls import FOR_EVER
+from penstock.testing import VirtualClock
 
 from .waiting import until, waiting_calls
 
@@ -267,6 +268,88 @@ def test_get_goes_on_when_others_took_all_that_it_had_fetched(tmp_path, monkeypa
         assert queue.get() is None
         assert queue.put(b"c") == 3
         assert queue.get().value == b"c"
+
+
+def test_get_that_comes_while_the_queue_closes_is_refused(tmp_path, monkeypatch):
+    with penstock.open(tmp_path) as queue:
+        queue.put_many([b"a", b"b"])
+        close_driver = queue._driver.close
+
+        def close_after_a_get():
+            with pytest.raises(Refused, match="the queue is closed"):
+                queue.get()
+            with pytest.raises(Refused, match="the queue is closed"):
+                queue.get(timeout=60)
+            close_driver()
+
+        monkeypatch.setattr(queue._driver, "close", close_after_a_get)
+    with penstock.open(tmp_path) as queue:
+        assert [one.value for one in queue] == [b"a", b"b"]
+
+
+def test_get_that_takes_a_message_just_before_the_queue_closes_returns_it(tmp_path, monkeypatch):
+    clock = VirtualClock()
+    queue = penstock.open(tmp_path, clock=clock)
+    queue.put_many([b"a", b"b"])
+    taken = [queue.get().value]
+    clock.advance(1)
+    wake = queue._wake
+
+    def wake_late():
+        queue.close()
+        wake()
+
+    monkeypatch.setattr(queue, "_wake", wake_late)
+    taken.append(queue.get().value)
+    assert taken == [b"a", b"b"]
+    with penstock.open(tmp_path) as queue:
+        assert queue.get() is None
+
+
+def test_message_for_a_waiting_get_is_returned_or_comes_after_the_next_open(tmp_path, monkeypatch):
+    queue = penstock.open(tmp_path)
+    note_single = Prefetch.note_single
+
+    def note_late(prefetch, message):
+        queue.close()
+        note_single(prefetch, message)
+
+    monkeypatch.setattr(Prefetch, "note_single", note_late)
+    with ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(queue.get, timeout=60)
+        until(lambda: waiting_calls(queue))
+        queue.put(b"x")
+        with pytest.raises(Refused, match="the queue is closed"):
+            waiter.result(120)
+    with penstock.open(tmp_path) as queue:
+        assert [(one.value, one.attempts) for one in queue] == [(b"x", 1)]
+
+
+def test_close_tells_callers_that_wait_that_the_queue_is_closed(tmp_path):
+    queue = penstock.open(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(queue.get, timeout=None)
+        until(lambda: waiting_calls(queue))
+        queue.close()
+        with pytest.raises(Refused, match="the queue is closed"):
+            waiter.result(120)
+
+
+@pytest.mark.parametrize("opened", [penstock.open, penstock.Broker])
+def test_threads_that_close_at_once_all_return_when_it_is_closed(tmp_path, opened, effort):
+    for _ in range(effort(check=4, test=10, torture=500)):
+        found, start = opened(tmp_path), threading.Barrier(6)
+
+        def close(found=found, start=start):
+            start.wait()
+            found.close()
+            with pytest.raises(Refused, match=r"the (queue|broker) is closed"):
+                found.sync()
+
+        with ThreadPoolExecutor(6) as pool:
+            closing = [pool.submit(close) for _ in range(6)]
+        for one in closing:
+            one.result()
 
 
 def test_trouble_of_a_waiting_consumer_is_not_the_publisher_s(tmp_path, monkeypatch):

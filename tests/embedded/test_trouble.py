@@ -141,6 +141,20 @@ def test_others_go_on_while_a_put_has_no_room(tmp_path, clock, room):
         assert [one.value for one in queue] == [b"x"]
 
 
+def test_get_many_returns_what_is_in_memory_when_a_later_put_has_no_room(tmp_path, clock, room):
+    with penstock.open(tmp_path, clock=clock) as queue:
+        queue.put_many([b"first", b"second", b"third"])
+        assert queue.get().value == b"first"
+        queue.put(b"late")
+        room.is_there = False
+        assert [one.value for one in queue.get_many(9)] == [b"second", b"third"]
+        with pytest.raises(NoSpace):
+            queue.get_many(9)
+        room.is_there = True
+        clock.advance(2)
+        assert [one.value for one in queue.get_many(9)] == [b"late"]
+
+
 def put_with(queue, value, monkeypatch, meanwhile):
     """Put a value; `meanwhile` is called when it has its id and does not wait for its sync yet."""
     point, real_wait = queue._buffer._point, queue._buffer._point.wait

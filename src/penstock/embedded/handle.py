@@ -3,6 +3,7 @@
 import atexit
 import os
 from abc import ABC, abstractmethod
+from threading import RLock
 from types import TracebackType
 from typing import Any, NoReturn, Self
 from weakref import WeakKeyDictionary
@@ -27,30 +28,41 @@ class Handle(ABC):
     Subclasses call `_opened` when they are open. It is closed when the program ends, and unusable in a forked process.
     """
 
-    _is_open = False
+    _is_open = _is_closing = False
 
     def _opened(self, driver: ThreadDriver) -> None:
         self._is_open = True
+        self._close_lock = RLock()
         atexit.register(self.close)
         _OPEN[self] = driver
 
     def close(self) -> None:
-        """Sync everything and let go of the directory. Closing again does nothing."""
+        """Sync everything and let go of the directory. Closing again only waits until it is closed."""
+        # Without the lock, which in a forked process may be held by a thread that is not there.
         if not self._is_open:
             return
-        reason = f"the {type(self).__name__.lower()} is closed"
-        try:
-            self._close()
-        except Exception:
+        with self._close_lock:
+            # Another thread has closed it, or this is a signal handler in the thread that closes it.
+            if self._is_closing:
+                return
+            self._is_closing = True
+            reason = f"the {type(self).__name__.lower()} is closed"
+            try:
+                self._close()
+            except Exception:
+                self._forget(reason)
+                raise
+            except BaseException:
+                self._is_closing = False
+                raise
             self._forget(reason)
-            raise
-        self._forget(reason)
 
     def _forget(self, reason: str) -> None:
-        self._is_open = False
         atexit.unregister(self.close)
         _OPEN.pop(self, None)
         self._replace_parts(ClosedHandle(reason))
+        # Last: another thread whose `close` sees this returns at once.
+        self._is_open = False
 
     @abstractmethod
     def _close(self) -> None:

@@ -7,6 +7,8 @@ and does not count as an attempt.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import repeat
 from threading import Lock
 
 from ..api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
@@ -16,7 +18,7 @@ from ..api.principals import LOCAL
 from ..api.receipts import Place
 from ..api.received import Received
 from ..config import DeliveryConfig
-from ..errors import PenstockError
+from ..errors import PenstockError, Refused
 from ..runtime.threads import ThreadDriver
 from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting_polls import PollWaiter
@@ -64,6 +66,11 @@ class Prefetch:
         self._aside: deque[Received] = deque()
         # Whether a Ctrl-C ended a fetch: what that has leased is in none of these, and has to be given back.
         self._is_torn = False
+        self._is_closed = False
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise Refused("the queue is closed")
 
     def fetch(self) -> bool:
         """Lease the next messages if all before are handed out; whether there are any."""
@@ -71,6 +78,7 @@ class Prefetch:
             # First of all: one that another thread takes after the ack would never be acked.
             if self.ready:
                 return True
+            self._check()
             self.ack_locked()
             if self._is_torn:
                 self._driver.start(ReleaseMember(TOPIC, GROUP, AUTO, is_unseen=True))
@@ -109,6 +117,7 @@ class Prefetch:
     ) -> PollWaiter | None:
         """Begin to wait for one message; None if another thread has fetched some by now."""
         with self.lock:
+            self._check()
             return (
                 None
                 if self.ready
@@ -116,8 +125,36 @@ class Prefetch:
             )
 
     def note_single(self, message: Received) -> None:
-        """A caller that waited has got this one."""
-        self._singles.append((message.place, message.lease, message.offset))
+        """A caller that waited has got this one. Refused: the queue was closed before; it comes after the next open."""
+        single = message.place, message.lease, message.offset
+        self._singles.append(single)
+        if self._is_closed:
+            # If it is not there any more, it was among those that the close has acked.
+            with suppress(ValueError):
+                self._singles.remove(single)
+                self._check()
+
+    def take(self, limit: int, taken: list[Received]) -> bool:
+        """Move up to so many that are ready to the list of a caller; whether there were any.
+
+        What the caller cannot return after that, because of a Ctrl-C, is for `put_back`.
+        """
+        with self.lock:
+            # No Python code, and so no Ctrl-C, comes between the deque and the list. Others may take from it meanwhile.
+            with suppress(IndexError):
+                count = min(limit, len(self.ready))
+                taken.extend(map(deque.popleft, repeat(self.ready, count)))
+            now_ns = self._driver.clock.now_ns()
+            late = [one for one in taken if one.expires_at is not None and one.expires_at <= now_ns]
+            if late:
+                for one in late:
+                    self.set_aside(one)
+                taken[:] = [one for one in taken if one.offset not in self._late]
+        return bool(taken)
+
+    def put_back(self, taken: list[Received]) -> None:
+        """These were taken and no caller has seen them: they are the next again."""
+        self.ready.extendleft(reversed(taken))
 
     def set_aside(self, message: Received) -> None:
         """A message whose time to live was over before its turn: the next fetch deals with it as the queue says."""
@@ -162,6 +199,14 @@ class Prefetch:
         """Finish what was handed out and give the rest back."""
         with self.lock:
             self.empty_locked()
+
+    def close(self) -> None:
+        """Empty it for good: what is handed out after this ack would come twice. Callers that wait are refused."""
+        with self.lock:
+            self._is_closed = True
+            self.empty_locked()
+        with self._driver.lock:
+            self._driver.polls.dismiss(Refused("the queue is closed"))
 
     def empty_locked(self) -> None:
         rest: list[Received] = []

@@ -173,7 +173,8 @@ class Queue(
 
     def _wake(self) -> None:
         """Have the ticker look soon: at once if a get waits, otherwise when the lingering is over."""
-        is_awaited = self._driver.is_awaited
+        # Not of `self._driver`: what a call has put or taken while another thread closes the queue is put or taken.
+        is_awaited = self._opened_driver.driver.is_awaited
         # Before `expect`: a tick that begins in between sets them again, and then there is another one.
         self._is_idle, self._is_wanted = False, self._is_always or is_awaited
         self._ticker.expect(self._clock.monotonic_ns() + (0 if is_awaited else LINGER_NS))
@@ -390,16 +391,29 @@ class Queue(
         self._driver.polls.abandon(waiter)
 
     def get_many(self, limit: int = 500, timeout: Duration | None = 0) -> list[Received]:
-        """Up to `limit` messages at once; an empty list if there is none before the time is up."""
+        """Up to `limit` messages at once; an empty list if there is none before the time is up.
+
+        There may be more than it returns: with `auto_ack` it takes those that were read from the disk together.
+        """
         limit = limit if type(limit) is int and limit > 0 else whole_count("limit", limit)
         if not self.is_auto_ack:
             return self._lease(limit, FOR_EVER if timeout is None else duration_ns(timeout))
         messages: list[Received] = []
-        while len(messages) < limit and (message := self.get(0)) is not None:
-            messages.append(message)
-        if not messages and limit and timeout != 0 and (message := self.get(timeout)) is not None:
-            messages.append(message)
-        return messages
+        if not limit:
+            return messages
+        try:
+            # A fetch may fail, and acks what was handed out before: it comes only while none is taken.
+            while not self._prefetch.take(limit, messages) and self._fetch():
+                pass  # Others may be quicker; then perhaps there is more.
+            if messages and self._is_idle:
+                self._wake()
+            if messages or timeout == 0:
+                return messages
+        except BaseException:
+            self._prefetch.put_back(messages)
+            raise
+        message = self.get(timeout)
+        return [] if message is None else [message]
 
     def stream(self, timeout: Duration | None = None) -> Iterator[Received]:
         """Messages as they come, for ever; or until none came for `timeout`.
@@ -457,7 +471,7 @@ class Queue(
         try:
             with suppress(Fatal):
                 self._buffer.close()
-                self._prefetch.empty()
+                self._prefetch.close()
                 self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
         finally:
             try:
