@@ -16,6 +16,7 @@ from penstock.embedded import queue as queue_module
 from penstock.embedded.write_buffer import NumberedMessages
 from penstock.errors import Refused, UnknownMember
 from penstock.runtime.waiting_polls import Waiter, WaitingPolls
+from penstock.testing import VirtualClock
 
 from .waiting import until, waiting_calls
 
@@ -107,7 +108,8 @@ def test_who_waits_for_a_sync_is_not_forgotten_when_a_change_is_interrupted(tmp_
 
 
 def test_put_that_is_interrupted_after_the_write_is_there_once(tmp_path, monkeypatch):
-    with penstock.open(tmp_path) as queue:
+    # The queue's own thread writes nothing while this clock stands.
+    with penstock.open(tmp_path, clock=VirtualClock()) as queue:
         queue.put(b"a")
 
         def interrupted(*_):
