@@ -220,12 +220,15 @@ class BatchQueues:
     def _seal(self, queue: PartitionQueue, batch: Batch) -> None:
         """Seal the open batch of a partition; the next partition has its turn."""
         batch.seal()
+        queue.open_batch = None
+        if not batch.count:
+            # A Ctrl-C came between the batch and its first message.
+            return
         if queue is self._queue_of(None, None):
             self._turn += 1
-        queue.open_batch = None
-        queue.sealed.append(batch)
         self._unsettled[batch] = None
         self.buffered_bytes += batch.weight
+        queue.sealed.append(batch)
 
     def _seal_all(self, before_s: float) -> None:
         for queue in self.queues:
@@ -277,22 +280,28 @@ class BatchQueues:
         return time.monotonic() - sent_at_s > _DUE_LINGERS * self.settings.linger_s
 
     def next_request(self, queue: PartitionQueue) -> Request | None:
-        """The request of the oldest sealed batch; None, and the batch has failed, if it cannot be encoded."""
-        batch = queue.sealed.popleft()
+        """The request of the oldest sealed batch; None, and the batch has failed, if it cannot be encoded.
+
+        The batch stays where it is until there is a request: after a Ctrl-C in between it is the next one again.
+        """
+        batch, request = queue.sealed[0], None
         try:
-            return self._request(queue, batch, next(self._orders))
+            request = self._request(queue, batch, next(self._orders))
         except PenstockError as error:
             self.settle(batch, None, error)
-            return None
+        del queue.sealed[0]
+        return request
 
     def _request(self, queue: PartitionQueue, batch: Batch, order: int) -> Request:
         numbering = queue.numbering
         marks = Marks() if numbering is None else numbering.marks()
         encoded = encode(batch.columns(), compression=self._compression, marks=marks)
+        pieces: Any = encoded.pieces()  # As good as one buffer, for what is only sent.
+        request = Request(order, batch, PublishBatch(self.topic, batch.partition, pieces), marks)
+        # Last: a Ctrl-C before it leaves the numbers to the next try.
         if numbering is not None:
             numbering.use(batch.count)
-        pieces: Any = encoded.pieces()  # As good as one buffer, for what is only sent.
-        return Request(order, batch, PublishBatch(self.topic, batch.partition, pieces), marks)
+        return request
 
     def interrupt(self, queue: PartitionQueue, request: Request, server: str) -> None:
         """The task that waited for a request was cancelled: the background goes on with the batch."""
@@ -354,8 +363,10 @@ class BatchQueues:
 
     def settle(self, batch: Batch, stored: BatchStored | None, error: PenstockError | None) -> None:
         """A batch is stored, or has failed."""
-        batch.stored, batch.error = stored, error
         with self._guard:
+            if batch not in self._unsettled:
+                return
+            batch.stored, batch.error = stored, error
             del self._unsettled[batch]
             self.buffered_bytes -= batch.weight
             if error is None:
