@@ -1,5 +1,6 @@
 """The state of a producer: its settings, the batches of every partition, what a failure means. No I/O."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,9 +25,13 @@ from .retry import RetryPolicy, chance, may_repeat
 from .schema_codec import SchemaCodec
 from .value_appender import BatchLimits
 
+_LOG = logging.getLogger("penstock.client")
+
 _COMPRESSIONS = {one.name.lower(): one for one in Compression}
 _SCHEMA_ID_PLACES = {"content": False, "header": True}
 _LINGER_S_MIN = 0.0001
+# A day: a longer time is a mistake.
+_LINGER_MS_MAX = 86_400_000
 # The next `send` takes an answer that came; the background takes it if none comes for so many lingers.
 _DUE_LINGERS = 4
 
@@ -36,9 +41,9 @@ class ProducerOptions(TypedDict, total=False):
 
     `acks`, `linger_ms`, `batch_messages_max` and `batch_bytes_max` are as the broker is configured, section `producer`,
     where they are left out. `delivery_timeout_s`: after so long a batch that could not be stored is given up.
-    `on_delivery` is called for every batch with the number of its messages and, if it failed, the error. With a
-    `schema`, from `Client.schema` or `Client.register_schema`, values are what it describes, and with a `key_schema`
-    keys are; `schema_id_in="header"` puts the ids of schemas into headers.
+    `on_delivery` is called for every batch with the number of its messages and, if it failed, the error; what it raises
+    is logged. With a `schema`, from `Client.schema` or `Client.register_schema`, values are what it describes, and with
+    a `key_schema` keys are; `schema_id_in="header"` puts the ids of schemas into headers.
     """
 
     acks: str
@@ -80,7 +85,8 @@ class ProducerSettings:
         whole_number("batch_bytes_max", self.batch_bytes_max, 1)
         whole_number("buffer_bytes_max", self.buffer_bytes_max, 0)
         number("delivery_timeout_s", self.delivery_timeout_s, 0)
-        number("linger_ms", self.linger_ms, 0)
+        if number("linger_ms", self.linger_ms, 0) > _LINGER_MS_MAX:
+            raise Refused(f"linger_ms must be at most {_LINGER_MS_MAX}, got {self.linger_ms!r}")
         choice("compression", text("compression", self.compression).lower(), _COMPRESSIONS)
         plain_function("on_delivery", self.on_delivery)
         acks_of(self.acks)
@@ -150,6 +156,8 @@ class BatchQueues:
         self._faulty: set[int] = set()
         self.wake, self.has_space = event(), event()
         self.is_closed = False
+        # What ended the background, without which nothing is sent that waits.
+        self.failure: Exception | None = None
         self._is_asleep, self._flushing = True, 0
         self.stored = self.failed = self.buffered_bytes = 0
         self._first_error: PenstockError | None = None
@@ -210,6 +218,8 @@ class BatchQueues:
     def _open_batch(self, queue: PartitionQueue) -> Batch:
         if self.is_closed:
             raise Refused("the producer was closed")
+        if self.failure is not None:
+            raise self.failure
         now = time.time_ns(), time.monotonic()
         batch = Batch(queue.number, now, self._limits, self._event(), self._delivery_of)
         queue.open_batch = batch
@@ -383,4 +393,8 @@ class BatchQueues:
         if stored is not None and stored.partitions > len(self.queues):
             self.grow(stored.partitions)
         if self.settings.on_delivery is not None:
-            self.settings.on_delivery(batch.count, error)
+            try:
+                self.settings.on_delivery(batch.count, error)
+            except Exception:
+                # A mistake of the program must not keep the other batches from being sent.
+                _LOG.exception("on_delivery of a producer for %s raised", self.topic)
