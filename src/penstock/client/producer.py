@@ -165,6 +165,18 @@ class BatchQueues:
         self._unsettled: dict[Batch, None] = {}
         self._orders = count()
 
+    def leave_to_parent(self, reason: str) -> None:
+        """After a fork: fail here what the parent goes on to send. Threads of it may hold the locks of before."""
+        self._guard, self.wake, self.has_space = Lock(), self._event(), self._event()
+        # Not sealed: a thread that is in the middle of an `append` does not go on in this process.
+        opened = [one.open_batch for one in self.queues if one.open_batch is not None]
+        for batch in [*self._unsettled, *opened]:
+            batch.error = self._first_error = Refused(reason)
+            batch.settled = self._event()
+            batch.settled.set()
+        self._unsettled.clear()
+        self.queues, self.buffered_bytes = [], 0
+
     def configure(self, settings: ProducerSettings, retry: RetryPolicy) -> None:
         """Take other settings, before the first batch."""
         self.settings, self._retry = settings, retry

@@ -15,6 +15,7 @@ from ...api.units import Duration, duration_s
 from ...errors import PenstockError, Refused
 from ..calls import Call
 from ..commands import acks_of
+from ..forks import note_made
 from ..partition_queue import PartitionQueue, Request
 from ..producer import BatchQueues, ProducerOptions, ProducerSettings
 from ..producer_batch import Batch, checked_message, extra_of
@@ -92,6 +93,12 @@ class Producer:
         self._append: Callable[[bytes], Delivery] = _no_batch
         self._background: Background | None = None
         self._start_lock = Lock()
+        note_made(self)
+
+    def leave_to_parent(self, reason: str) -> None:
+        """After a fork: `send` finds no partition, asks for them, and is refused by the connector."""
+        self._append, self._start_lock = _no_batch, Lock()
+        self._queues.leave_to_parent(reason)
 
     @property
     def stored(self) -> int:
