@@ -106,7 +106,7 @@ class AsyncConnector:
         if self._refusal is not None:
             raise Refused(self._refusal)
         if self._is_closed:
-            raise Unreachable(self.name, "the client was closed")
+            raise Refused("the client was closed")
         if self.breaker.failures:
             self.breaker.admit(time.monotonic())
         found = self._connections.get(is_bulk)
@@ -129,7 +129,7 @@ class AsyncConnector:
                 self.retry = RetryPolicy.of_server(made.server.defaults)
         if self._is_closed:
             made.close()
-            raise Unreachable(self.name, "the client was closed")
+            raise Refused("the client was closed")
         return made
 
     async def _open(self) -> Connection:

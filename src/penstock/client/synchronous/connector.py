@@ -107,7 +107,7 @@ class Connector:
         if self._refusal is not None:
             raise Refused(self._refusal)
         if self._is_closed:
-            raise Unreachable(self.name, "the client was closed")
+            raise Refused("the client was closed")
         if self.breaker.failures:
             self.breaker.admit(time.monotonic())
         found = self._connections.get(is_bulk)
@@ -130,7 +130,7 @@ class Connector:
                 self.retry = RetryPolicy.of_server(made.server.defaults)
         if self._is_closed:
             made.close()
-            raise Unreachable(self.name, "the client was closed")
+            raise Refused("the client was closed")
         return made
 
     def _open(self) -> Connection:
