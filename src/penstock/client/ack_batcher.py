@@ -51,6 +51,12 @@ class AnswerBuffer:
         self._unsent: list[LeaseAnswer] = []
         self._is_closed = False
 
+    def leave_to_parent(self) -> None:
+        """After a fork: forget what the parent answers and holds. A thread of it may hold the lock of before."""
+        self._lock = Lock()
+        for kept in (self._pending, self._acks, self._held, self._unsent):
+            kept.clear()
+
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to send, and no message to extend."""

@@ -1,5 +1,6 @@
 """The state of a producer: its settings, the batches of every partition, what a failure means. No I/O."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,9 +25,13 @@ from .retry import RetryPolicy, chance, may_repeat
 from .schema_codec import SchemaCodec
 from .value_appender import BatchLimits
 
+_LOG = logging.getLogger("penstock.client")
+
 _COMPRESSIONS = {one.name.lower(): one for one in Compression}
 _SCHEMA_ID_PLACES = {"content": False, "header": True}
 _LINGER_S_MIN = 0.0001
+# A day: a longer time is a mistake.
+_LINGER_MS_MAX = 86_400_000
 # The next `send` takes an answer that came; the background takes it if none comes for so many lingers.
 _DUE_LINGERS = 4
 
@@ -36,9 +41,9 @@ class ProducerOptions(TypedDict, total=False):
 
     `acks`, `linger_ms`, `batch_messages_max` and `batch_bytes_max` are as the broker is configured, section `producer`,
     where they are left out. `delivery_timeout_s`: after so long a batch that could not be stored is given up.
-    `on_delivery` is called for every batch with the number of its messages and, if it failed, the error. With a
-    `schema`, from `Client.schema` or `Client.register_schema`, values are what it describes, and with a `key_schema`
-    keys are; `schema_id_in="header"` puts the ids of schemas into headers.
+    `on_delivery` is called for every batch with the number of its messages and, if it failed, the error; what it raises
+    is logged. With a `schema`, from `Client.schema` or `Client.register_schema`, values are what it describes, and with
+    a `key_schema` keys are; `schema_id_in="header"` puts the ids of schemas into headers.
     """
 
     acks: str
@@ -80,7 +85,8 @@ class ProducerSettings:
         whole_number("batch_bytes_max", self.batch_bytes_max, 1)
         whole_number("buffer_bytes_max", self.buffer_bytes_max, 0)
         number("delivery_timeout_s", self.delivery_timeout_s, 0)
-        number("linger_ms", self.linger_ms, 0)
+        if number("linger_ms", self.linger_ms, 0) > _LINGER_MS_MAX:
+            raise Refused(f"linger_ms must be at most {_LINGER_MS_MAX}, got {self.linger_ms!r}")
         choice("compression", text("compression", self.compression).lower(), _COMPRESSIONS)
         plain_function("on_delivery", self.on_delivery)
         acks_of(self.acks)
@@ -150,12 +156,26 @@ class BatchQueues:
         self._faulty: set[int] = set()
         self.wake, self.has_space = event(), event()
         self.is_closed = False
+        # What ended the background, without which nothing is sent that waits.
+        self.failure: Exception | None = None
         self._is_asleep, self._flushing = True, 0
         self.stored = self.failed = self.buffered_bytes = 0
         self._first_error: PenstockError | None = None
         # Batches that are sealed and not settled, the oldest first.
         self._unsettled: dict[Batch, None] = {}
         self._orders = count()
+
+    def leave_to_parent(self, reason: str) -> None:
+        """After a fork: fail here what the parent goes on to send. Threads of it may hold the locks of before."""
+        self._guard, self.wake, self.has_space = Lock(), self._event(), self._event()
+        # Not sealed: a thread that is in the middle of an `append` does not go on in this process.
+        opened = [one.open_batch for one in self.queues if one.open_batch is not None]
+        for batch in [*self._unsettled, *opened]:
+            batch.error = self._first_error = Refused(reason)
+            batch.settled = self._event()
+            batch.settled.set()
+        self._unsettled.clear()
+        self.queues, self.buffered_bytes = [], 0
 
     def configure(self, settings: ProducerSettings, retry: RetryPolicy) -> None:
         """Take other settings, before the first batch."""
@@ -210,6 +230,8 @@ class BatchQueues:
     def _open_batch(self, queue: PartitionQueue) -> Batch:
         if self.is_closed:
             raise Refused("the producer was closed")
+        if self.failure is not None:
+            raise self.failure
         now = time.time_ns(), time.monotonic()
         batch = Batch(queue.number, now, self._limits, self._event(), self._delivery_of)
         queue.open_batch = batch
@@ -220,12 +242,15 @@ class BatchQueues:
     def _seal(self, queue: PartitionQueue, batch: Batch) -> None:
         """Seal the open batch of a partition; the next partition has its turn."""
         batch.seal()
+        queue.open_batch = None
+        if not batch.count:
+            # A Ctrl-C came between the batch and its first message.
+            return
         if queue is self._queue_of(None, None):
             self._turn += 1
-        queue.open_batch = None
-        queue.sealed.append(batch)
         self._unsettled[batch] = None
         self.buffered_bytes += batch.weight
+        queue.sealed.append(batch)
 
     def _seal_all(self, before_s: float) -> None:
         for queue in self.queues:
@@ -277,22 +302,28 @@ class BatchQueues:
         return time.monotonic() - sent_at_s > _DUE_LINGERS * self.settings.linger_s
 
     def next_request(self, queue: PartitionQueue) -> Request | None:
-        """The request of the oldest sealed batch; None, and the batch has failed, if it cannot be encoded."""
-        batch = queue.sealed.popleft()
+        """The request of the oldest sealed batch; None, and the batch has failed, if it cannot be encoded.
+
+        The batch stays where it is until there is a request: after a Ctrl-C in between it is the next one again.
+        """
+        batch, request = queue.sealed[0], None
         try:
-            return self._request(queue, batch, next(self._orders))
+            request = self._request(queue, batch, next(self._orders))
         except PenstockError as error:
             self.settle(batch, None, error)
-            return None
+        del queue.sealed[0]
+        return request
 
     def _request(self, queue: PartitionQueue, batch: Batch, order: int) -> Request:
         numbering = queue.numbering
         marks = Marks() if numbering is None else numbering.marks()
         encoded = encode(batch.columns(), compression=self._compression, marks=marks)
+        pieces: Any = encoded.pieces()  # As good as one buffer, for what is only sent.
+        request = Request(order, batch, PublishBatch(self.topic, batch.partition, pieces), marks)
+        # Last: a Ctrl-C before it leaves the numbers to the next try.
         if numbering is not None:
             numbering.use(batch.count)
-        pieces: Any = encoded.pieces()  # As good as one buffer, for what is only sent.
-        return Request(order, batch, PublishBatch(self.topic, batch.partition, pieces), marks)
+        return request
 
     def interrupt(self, queue: PartitionQueue, request: Request, server: str) -> None:
         """The task that waited for a request was cancelled: the background goes on with the batch."""
@@ -354,8 +385,10 @@ class BatchQueues:
 
     def settle(self, batch: Batch, stored: BatchStored | None, error: PenstockError | None) -> None:
         """A batch is stored, or has failed."""
-        batch.stored, batch.error = stored, error
         with self._guard:
+            if batch not in self._unsettled:
+                return
+            batch.stored, batch.error = stored, error
             del self._unsettled[batch]
             self.buffered_bytes -= batch.weight
             if error is None:
@@ -372,4 +405,8 @@ class BatchQueues:
         if stored is not None and stored.partitions > len(self.queues):
             self.grow(stored.partitions)
         if self.settings.on_delivery is not None:
-            self.settings.on_delivery(batch.count, error)
+            try:
+                self.settings.on_delivery(batch.count, error)
+            except Exception:
+                # A mistake of the program must not keep the other batches from being sent.
+                _LOG.exception("on_delivery of a producer for %s raised", self.topic)

@@ -121,10 +121,11 @@ class Batch:
         if not self.is_plain:
             return
         self._appender.end()
-        self.is_plain = False
         self._value_size = size = self._appender.size
         values: list[Any] = self.values
         self.size = sum(map(len, values)) if size == UNEVEN else size * len(values)
+        # Last: after a Ctrl-C before it, the next call counts them.
+        self.is_plain = False
 
     def seal(self) -> None:
         """Take no more messages."""

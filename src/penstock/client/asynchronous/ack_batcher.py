@@ -7,6 +7,7 @@ from typing import Any
 from ...api.answers import Answer, LeaseAnswer
 from ...errors import PenstockError, Unavailable
 from ..ack_batcher import AnswerBuffer, AnswerReports
+from ..forks import note_made
 from .connector import AsyncConnector
 from .io import Lock
 
@@ -23,6 +24,12 @@ class AsyncAckBatcher:
         self._connector, self._buffer = connector, buffer
         self._reports = AnswerReports(buffer, on_error)
         self._lock = Lock()
+        note_made(self)
+
+    def leave_to_parent(self, _reason: str) -> None:
+        """After a fork: the connector refuses, and threads of the parent may hold the locks of before."""
+        self._lock = Lock()
+        self._buffer.leave_to_parent()
 
     async def send(self) -> None:
         """Return when the server has every answer. Unavailable: it has not, and they are kept."""

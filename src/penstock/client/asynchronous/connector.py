@@ -17,7 +17,7 @@ from ..forks import note_made
 from ..retry import Breaker, RetryPolicy, chance
 from ..settings import ClientSettings
 from .connection import Connection, Pending
-from .io import Lock, sleep
+from .io import Lock, running_loop, sleep
 
 R = TypeVar("R")
 
@@ -48,6 +48,7 @@ class AsyncConnector:
         # By whether it is the one for bulk reads.
         self._connections: dict[bool, Connection] = {}
         self._locks = {False: Lock(), True: Lock()}
+        self._loop: object = None
         self._is_closed = False
         # Why this process may not use it: it was forked.
         self._refusal: str | None = None
@@ -106,16 +107,18 @@ class AsyncConnector:
         if self._refusal is not None:
             raise Refused(self._refusal)
         if self._is_closed:
-            raise Unreachable(self.name, "the client was closed")
+            raise Refused("the client was closed")
         if self.breaker.failures:
             self.breaker.admit(time.monotonic())
         found = self._connections.get(is_bulk)
         if found is not None and found.is_orphan:
-            # The lock may be of the closed loop, too.
             del self._connections[is_bulk]
-            self._locks[is_bulk], found = Lock(), None
+            found = None
         if found is not None and found.is_usable:
             return found
+        if (loop := running_loop()) is not self._loop:
+            # A lock is of the loop in which tasks have waited for it, and a program may run one after the other.
+            self._loop, self._locks = loop, {False: Lock(), True: Lock()}
         async with self._locks[is_bulk]:
             found = self._connections.get(is_bulk)
             if found is not None and found.is_usable:
@@ -129,7 +132,7 @@ class AsyncConnector:
                 self.retry = RetryPolicy.of_server(made.server.defaults)
         if self._is_closed:
             made.close()
-            raise Unreachable(self.name, "the client was closed")
+            raise Refused("the client was closed")
         return made
 
     async def _open(self) -> Connection:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from asyncio import Lock as Lock
+from asyncio import get_running_loop as running_loop
 from asyncio import sleep as sleep
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
@@ -17,6 +18,7 @@ __all__ = [
     "acquire_within",
     "call_back",
     "check_callback",
+    "running_loop",
     "sleep",
 ]
 

@@ -150,13 +150,17 @@ class Connection:
     @property
     def is_usable(self) -> bool:
         """Whether it is open. If no reply is waited for, the end of the connection is looked for."""
-        if not self._pending and self._reading.acquire(blocking=False):
-            # Beside the end there may be replies to requests that were given up.
-            try:
-                if self._end is None and self._poll.poll(0):
-                    self._read()
-            finally:
-                self._stop_reading()
+        try:
+            if not self._pending and self._reading.acquire(blocking=False):
+                # Beside the end there may be replies to requests that were given up.
+                try:
+                    if self._end is None and self._poll.poll(0):
+                        self._read()
+                finally:
+                    self._stop_reading()
+        except BaseException:
+            self._fail("it was interrupted")
+            raise
         return self._end is None
 
     @property
@@ -236,12 +240,8 @@ class Connection:
 
     def wait(self, pending: Pending, until_s: float) -> bool:
         """Whether a request is settled until then. The caller reads for all, if no other caller does."""
-        if not self._reading.acquire(blocking=False):
+        if not self._read_until(pending, until_s):
             return self._wait_for_reader(pending, until_s)
-        try:
-            self._read_until(pending, until_s)
-        finally:
-            self._stop_reading()
         return pending.is_settled
 
     def _wait_for_reader(self, pending: Pending, until_s: float) -> bool:
@@ -252,11 +252,7 @@ class Connection:
         pending.wake = wake
         try:
             while not pending.is_settled:
-                if self._reading.acquire(blocking=False):
-                    try:
-                        self._read_until(pending, until_s)
-                    finally:
-                        self._reading.release()
+                if self._read_until(pending, until_s):
                     break
                 left_s = until_s - time.monotonic()
                 if left_s <= 0 or not wake.acquire(timeout=left_s):
@@ -267,17 +263,30 @@ class Connection:
             self._wake_reader()
         return pending.is_settled
 
-    def _read_until(self, pending: Pending, until_s: float) -> None:
-        while not pending.is_settled and self._end is None:
-            left_s = until_s - time.monotonic()
-            if left_s < _TICK_S:
-                # Less than the system counts in: only what is here already.
-                if not self._poll.poll(max(0.0, left_s) * 1000):
-                    return
-            elif not left_s <= self._receives_s <= left_s + _SLACK_S:
-                # Not each time, because it is a system call.
-                self._receive_at_most(left_s + _SLACK_S / 2)
-            self._read()
+    def _read_until(self, pending: Pending, until_s: float) -> bool:
+        """Read for all until a request is settled, or until then; False at once if another thread reads."""
+        try:
+            if not self._reading.acquire(blocking=False):
+                return False
+            try:
+                while not pending.is_settled and self._end is None:
+                    left_s = until_s - time.monotonic()
+                    if left_s < _TICK_S:
+                        # Less than the system counts in: only what is here already.
+                        if not self._poll.poll(max(0.0, left_s) * 1000):
+                            break
+                    elif not left_s <= self._receives_s <= left_s + _SLACK_S:
+                        # Not each time, because it is a system call.
+                        self._receive_at_most(left_s + _SLACK_S / 2)
+                    self._read()
+            finally:
+                self._stop_reading()
+        except BaseException:
+            # A Ctrl-C may have come just before or after the lock was taken, or before it was released: then no thread
+            # would read any more.
+            self._fail("it was interrupted")
+            raise
+        return True
 
     def _read(self) -> None:
         """Receive once, and settle the replies that came."""

@@ -19,6 +19,7 @@ from ...model import check_name
 from ..ack_batcher import AnswerBuffer, OneOrMany, offsets_after
 from ..calls import Call
 from ..consumer_options import BACKGROUND_S_MIN, ConsumerSettings, topics_of
+from ..forks import note_made
 from ..leased_messages import Delivered, Polled, parts_of
 from ..membership import Membership, plan_of, reset_commands
 from ..membership import commit as commit_command
@@ -86,6 +87,12 @@ class Consumer:
         self._lease_s = self._heartbeat_s = 0.0
         # A worker gives back the messages of these partitions that no handler has.
         self.on_drop: Callable[[Sequence[str]], None] | None = None
+        note_made(self)
+
+    def leave_to_parent(self, _reason: str) -> None:
+        """After a fork: the connector refuses, and threads of the parent may hold the locks of these events."""
+        self._stop, self._wake, self._send_now = Event(), Event(), Event()
+        self._polling = None
 
     @property
     def member(self) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "acquire_within",
     "call_back",
     "check_callback",
+    "running_loop",
     "sleep",
 ]
 
@@ -26,6 +27,11 @@ __all__ = [
 def acquire_within(lock: Lock, timeout_s: float) -> bool:
     """Take a lock, waiting at most so long; returns whether it was free."""
     return lock.acquire(timeout=timeout_s)
+
+
+def running_loop() -> object:
+    """None: locks of threads belong to no loop."""
+    return None
 
 
 def call_back(call: Callable[..., Any], *given: object) -> None:

@@ -15,6 +15,7 @@ from ...api.units import Duration, duration_s
 from ...errors import PenstockError, Refused
 from ..calls import Call
 from ..commands import acks_of
+from ..forks import note_made
 from ..partition_queue import PartitionQueue, Request
 from ..producer import BatchQueues, ProducerOptions, ProducerSettings
 from ..producer_batch import Batch, checked_message, extra_of
@@ -92,6 +93,12 @@ class Producer:
         self._append: Callable[[bytes], Delivery] = _no_batch
         self._background: Background | None = None
         self._start_lock = Lock()
+        note_made(self)
+
+    def leave_to_parent(self, reason: str) -> None:
+        """After a fork: `send` finds no partition, asks for them, and is refused by the connector."""
+        self._append, self._start_lock = _no_batch, Lock()
+        self._queues.leave_to_parent(reason)
 
     @property
     def stored(self) -> int:
@@ -183,6 +190,7 @@ class Producer:
             # Cleared before the second look: a batch that is settled in between sets it again.
             self._queues.has_space.clear()
             if self._queues.is_full:
+                self._raise_failure()
                 self._queues.wake.set()
                 self._queues.has_space.wait(_SPACE_CHECK_S)
 
@@ -239,6 +247,15 @@ class Producer:
         queue.in_flight.append((request, sent))
 
     def _run_background(self) -> None:
+        try:
+            self._send_what_waits()
+        except Exception as error:
+            # `send`, `flush` and `close` raise it.
+            self._queues.failure = error
+            self._queues.has_space.set()
+            raise
+
+    def _send_what_waits(self) -> None:
         """Seal batches that have waited long enough, collect answers that no `send` collects, send failed ones again.
 
         It waits for answers no longer than for messages, so that a silent partition does not delay the others.
@@ -267,8 +284,13 @@ class Producer:
         finally:
             queue.lock.release()
 
+    def _raise_failure(self) -> None:
+        if self._queues.failure is not None:
+            raise self._queues.failure
+
     def flush(self) -> None:
         """Return when everything sent so far is stored. If some could not be stored, the first error is raised."""
+        self._raise_failure()
         unsettled = self._queues.begin_flush()
         try:
             for queue in self._queues.queues:
@@ -276,9 +298,10 @@ class Producer:
             for queue in self._queues.queues:
                 self._finish(queue)
             for batch in unsettled:
-                if not batch.settled.is_set():
+                while not batch.settled.is_set():
+                    self._raise_failure()
                     self._queues.wake.set()
-                    batch.settled.wait()
+                    batch.settled.wait(_SPACE_CHECK_S)
         finally:
             self._queues.end_flush()
         if (error := self._queues.take_error()) is not None:
