@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
 from threading import Lock
+from typing import TypeVar
 
 from ..api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
 from ..api.consume import Poll
@@ -18,12 +19,13 @@ from ..api.principals import LOCAL
 from ..api.receipts import Place
 from ..api.received import Received
 from ..config import DeliveryConfig
-from ..errors import PenstockError, Refused
+from ..errors import BacklogFull, PenstockError, Refused
 from ..runtime.threads import ThreadDriver
 from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting_polls import PollWaiter
 from .write_buffer import GROUP, TOPIC
 
+T = TypeVar("T")
 AUTO = "auto"
 # What a lease and its ack cost once, some 150 us, is 20 ns a message at this many. They wait in memory, so large ones
 # are fetched a few at a time.
@@ -165,6 +167,13 @@ class Prefetch:
         """Finish everything that was handed out so far."""
         with self.lock:
             self.ack_locked()
+
+    def with_room(self, work: Callable[[], T]) -> T:
+        """What a call returns that adds messages. What was handed out and is not acked yet is not BacklogFull."""
+        with suppress(BacklogFull):
+            return work()
+        self.ack()
+        return work()
 
     def ack_locked(self, *more: LeaseAnswer) -> None:
         answers = [*more]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple, Unpack
 
 from msgspec import UNSET, UnsetType
@@ -92,9 +93,10 @@ class Queue(
         abort_open(self._driver)
         self._driver.execute(ReleaseMember(TOPIC, GROUP, AUTO, is_unseen=True))
         self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
-        self._buffer = WriteBuffer(self._driver, self._timings, is_limited=is_limited)
-        self._messages = self._buffer.messages
         self._prefetch = Prefetch(self._driver)
+        with_room = self._prefetch.with_room if is_limited else None
+        self._buffer = WriteBuffer(self._driver, self._timings, with_room)
+        self._messages = self._buffer.messages
         self._sessions = Sessions()
         self._ready = self._prefetch.ready
         # Whether the ticker sleeps, because there is nothing to write or to ack, and has to be told of a put or a get.
@@ -188,8 +190,9 @@ class Queue(
         message = make_message(value, options, now_ns=self._clock.now_ns())
         key, is_urgent = message.idempotency_key, message.priority < Priority.NORMAL
         if key is not None:
+            publish = partial(self._driver.begin, Publish(TOPIC, [message], 0))
             with self._buffer.exclusive():
-                ((stored,), _) = self._driver.begin(Publish(TOPIC, [message], 0))
+                ((stored,), _) = self._prefetch.with_room(publish)
             number = stored.offset + 1
         else:
             number = self._buffer.add(Entries([message]))
