@@ -32,7 +32,7 @@ from .delay import QueueDelays, is_delayed
 from .directory import Opened
 from .handle import Handle
 from .messages import MessageOptions, Value, listed, make_message
-from .prefetch import AUTO, Prefetch
+from .prefetch import AUTO, AUTO_WAITING, Prefetch
 from .queue_inspection import QueueInspection
 from .queue_topic import make_topic
 from .queue_transaction import QueueTransactions, abort_open
@@ -91,7 +91,8 @@ class Queue(
         is_limited = make_topic(self._driver, settings)
         # Transactions and leases of a former process are void: no caller is left to end them, or to answer.
         abort_open(self._driver)
-        self._driver.execute(ReleaseMember(TOPIC, GROUP, AUTO, is_unseen=True))
+        for member in (AUTO, AUTO_WAITING):
+            self._driver.execute(ReleaseMember(TOPIC, GROUP, member, is_unseen=True))
         self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
         self._prefetch = Prefetch(self._driver)
         with_room = self._prefetch.with_room if is_limited else None
@@ -305,6 +306,7 @@ class Queue(
             wait_ns = timeout_ns
             if timeout_ns > 0:
                 wait_ns = max(0, until_ns - self._clock.monotonic_ns())
+            waiter = None
             try:
                 waiter = self._prefetch.enter(wait_ns)
                 if waiter is not None:
@@ -313,7 +315,7 @@ class Queue(
             except PenstockError:
                 raise
             except BaseException:
-                self._prefetch.note_torn()
+                self._prefetch.note_torn(waiter)
                 raise
 
     def _fetch(self) -> bool:
