@@ -143,6 +143,7 @@ def test_every_asynchronous_method_raises_only_what_is_documented():
         (lambda one, wrong: one.producer("orders", delivery_timeout_s=wrong), "delivery_timeout_s"),
         (lambda one, wrong: one.producer("orders", buffer_bytes_max=wrong), "buffer_bytes_max"),
         (lambda one, wrong: one.producer("orders", on_delivery=wrong), "on_delivery"),
+        (lambda one, wrong: one.producer("orders", is_idempotent=wrong), "is_idempotent"),
         (lambda one, wrong: one.consumer("orders", wrong), "the name of a group"),
         (lambda one, wrong: one.consumer("orders", "billing", max_poll=wrong), "max_poll"),
         (lambda one, wrong: one.consumer("orders", "billing", patience=wrong), "patience"),

@@ -4,6 +4,7 @@ import pytest
 
 import penstock
 from penstock.errors import BacklogFull, NeverFits
+from penstock.testing import VirtualClock
 
 
 @pytest.fixture
@@ -55,6 +56,34 @@ def test_what_fits_is_written_though_it_is_more_on_the_disk_than_in_the_call(pat
         # Two batches: the second begins when the first has filled most of the limit.
         assert queue.put_many([b"x" * 1000] * 5242) == range(1, 5243)
         assert queue.stats().waiting == 5242
+
+
+def put_in_a_transaction(queue):
+    with queue.transaction() as transaction:
+        transaction.put(b"c")
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda queue: queue.put(b"c"),
+        lambda queue: queue.put_many([b"c"]),
+        lambda queue: queue.put(b"c", idempotency_key="k"),
+        put_in_a_transaction,
+    ],
+    ids=["put", "put_many", "once", "transaction"],
+)
+def test_what_was_gotten_is_not_unread(path, put):
+    # No time passes, so it is not acked by the clock.
+    with penstock.open(path, clock=VirtualClock(), max_backlog_messages=2) as queue:
+        queue.put_many([b"a", b"b"])
+        with pytest.raises(BacklogFull, match="2 messages unread, 1 to be added"):
+            put(queue)
+        assert queue.get().value == b"a"
+        put(queue)
+        with pytest.raises(BacklogFull, match="2 messages unread, 1 to be added"):
+            queue.put(b"d")
+        assert [one.value for one in queue] == [b"b", b"c"]
 
 
 def test_a_broker_says_the_same():

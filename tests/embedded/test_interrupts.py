@@ -186,6 +186,66 @@ def test_message_that_came_to_an_interrupted_wait_comes_with_the_next_get(tmp_pa
         assert queue.get(timeout=60).value == b"came"
 
 
+def test_wait_that_is_interrupted_takes_nothing_from_another_that_was_served(tmp_path, monkeypatch):
+    with penstock.open(tmp_path) as queue:
+        served = queue.begin_get(1, 60, lambda: None)
+
+        def interrupted(*_):
+            queue.put(b"came")
+            queue.flush()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(queue._driver.polls, "wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.get(timeout=60)
+        monkeypatch.undo()
+        assert queue.get() is None
+        assert [one.value for one in queue.end_get(served)] == [b"came"]
+        queue.put(b"next")
+        assert queue.get().value == b"next"
+        assert (queue.stats().done, queue.stats().in_flight) == (2, 0)
+
+
+def test_fetch_that_is_interrupted_takes_nothing_from_a_wait_that_was_served(tmp_path, monkeypatch):
+    with penstock.open(tmp_path) as queue:
+        served = queue.begin_get(1, 60, lambda: None)
+        queue.put_many([b"came", b"next"])
+        queue.flush()
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(prefetch, "_offsets_of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.get()
+        monkeypatch.undo()
+        assert [one.value for one in queue] == [b"next"]
+        assert [one.value for one in queue.end_get(served)] == [b"came"]
+        assert (queue.stats().done, queue.stats().in_flight) == (2, 0)
+
+
+def test_get_that_is_interrupted_when_its_wait_has_ended_loses_nothing(tmp_path, monkeypatch):
+    # The clock stands still: nothing is acked meanwhile.
+    with penstock.open(tmp_path, clock=VirtualClock()) as queue:
+        wait_for = queue._driver.polls.wait_for
+
+        def wait_for_a_put(waiter, timeout_ns):
+            queue.put(b"came")
+            queue.flush()
+            monkeypatch.setattr(queue, "_wake", interrupted)
+            return wait_for(waiter, timeout_ns)
+
+        def interrupted():
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(queue._driver.polls, "wait_for", wait_for_a_put)
+        with pytest.raises(KeyboardInterrupt):
+            queue.get(timeout=60)
+        monkeypatch.undo()
+        assert queue.get().value == b"came"
+        assert (queue.stats().done, queue.stats().in_flight) == (1, 0)
+
+
 def interrupt_at(place):
     """For `sys.setprofile`: raise at one of the places of the queue's own code where Python looks for a Ctrl-C.
 

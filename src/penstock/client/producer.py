@@ -9,7 +9,15 @@ from secrets import randbits
 from threading import Lock
 from typing import Any, Self, TypedDict
 
-from ..api.arguments import choice, instance, number, plain_function, text, whole_number
+from ..api.arguments import (
+    choice,
+    flag,
+    instance,
+    number,
+    plain_function,
+    text,
+    whole_number,
+)
 from ..api.contents import LIMITS, HeadersIn, pairs_of
 from ..api.frames import ClientDefaults
 from ..api.publish import PublishBatch
@@ -88,6 +96,7 @@ class ProducerSettings:
         if number("linger_ms", self.linger_ms, 0) > _LINGER_MS_MAX:
             raise Refused(f"linger_ms must be at most {_LINGER_MS_MAX}, got {self.linger_ms!r}")
         choice("compression", text("compression", self.compression).lower(), _COMPRESSIONS)
+        flag("is_idempotent", self.is_idempotent)
         plain_function("on_delivery", self.on_delivery)
         acks_of(self.acks)
         choice("schema_id_in", self.schema_id_in, _SCHEMA_ID_PLACES)

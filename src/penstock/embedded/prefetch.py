@@ -10,21 +10,26 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
 from threading import Lock
+from typing import Any, TypeVar
 
 from ..api.answers import Answer, Kind, LeaseAnswer, ReleaseMember
+from ..api.command import Command
 from ..api.consume import Poll
 from ..api.leased import LeasedMessages
 from ..api.principals import LOCAL
 from ..api.receipts import Place
 from ..api.received import Received
 from ..config import DeliveryConfig
-from ..errors import PenstockError, Refused
+from ..errors import BacklogFull, PenstockError, Refused
 from ..runtime.threads import ThreadDriver
 from ..runtime.ticker import NEVER_NS
 from ..runtime.waiting_polls import PollWaiter
 from .write_buffer import GROUP, TOPIC
 
+T = TypeVar("T")
 AUTO = "auto"
+# The member of callers that wait: to give back what an interrupted fetch had leased takes nothing from them.
+AUTO_WAITING = "auto-waiting"
 # What a lease and its ack cost once, some 150 us, is 20 ns a message at this many. They wait in memory, so large ones
 # are fetched a few at a time.
 FETCH_MESSAGES = 8192
@@ -43,7 +48,7 @@ _FETCH = Poll(
     bytes_max=FETCH_BYTES,
     limit_with_lanes=FETCH_MESSAGES_WITH_LANES,
 )
-_POLL_OF_ONE = Poll(TOPIC, GROUP, AUTO, 1, HELD_MS)
+_POLL_OF_ONE = Poll(TOPIC, GROUP, AUTO_WAITING, 1, HELD_MS)
 _NO_PLACE = Place(TOPIC, 0, 0)
 
 
@@ -64,8 +69,8 @@ class Prefetch:
         # Taken off the deque and not handed out, because their time to live was over.
         self._late: set[int] = set()
         self._aside: deque[Received] = deque()
-        # Whether a Ctrl-C ended a fetch: what that has leased is in none of these, and has to be given back.
-        self._is_torn = False
+        # What gives back what a fetch or a wait had leased that a Ctrl-C ended: that is in none of these.
+        self._torn: deque[Command[Any]] = deque()
         self._is_closed = False
 
     def _check(self) -> None:
@@ -80,9 +85,9 @@ class Prefetch:
                 return True
             self._check()
             self.ack_locked()
-            if self._is_torn:
-                self._driver.start(ReleaseMember(TOPIC, GROUP, AUTO, is_unseen=True))
-                self._is_torn = False
+            while self._torn:
+                self._driver.start(self._torn[0])
+                self._torn.popleft()
             try:
                 return self._fetch_locked()
             except PenstockError:
@@ -91,7 +96,7 @@ class Prefetch:
                 # The count first: what is not in `ready` and counted would be acked, and no caller has seen it.
                 self._offsets, self._acked = (), 0
                 self.ready.clear()
-                self._is_torn = True
+                self._torn.append(ReleaseMember(TOPIC, GROUP, AUTO, is_unseen=True))
                 raise
 
     def _fetch_locked(self) -> bool:
@@ -108,9 +113,17 @@ class Prefetch:
         self.renew_at_ns = now_ns + _RENEW_NS if fetched else NEVER_NS
         return bool(fetched)
 
-    def note_torn(self) -> None:
-        """A Ctrl-C ended the wait of a caller, which may have been leased a message just before."""
-        self._is_torn = True
+    def note_torn(self, waiter: PollWaiter | None) -> None:
+        """A Ctrl-C ended the wait of a caller. What it was leased is not handed out; None: that is not known."""
+        if waiter is None:
+            self._torn.append(ReleaseMember(TOPIC, GROUP, AUTO_WAITING, is_unseen=True))
+            return
+        self._driver.polls.leave(waiter)
+        for message in waiter.messages:
+            with suppress(ValueError):
+                self._singles.remove((message.place, message.lease, message.offset))
+        if waiter.messages:
+            self._torn.append(waiter.messages.release())
 
     def enter(
         self, timeout_ns: int, on_settled: Callable[[], None] | None = None
@@ -165,6 +178,13 @@ class Prefetch:
         """Finish everything that was handed out so far."""
         with self.lock:
             self.ack_locked()
+
+    def with_room(self, work: Callable[[], T]) -> T:
+        """What a call returns that adds messages. What was handed out and is not acked yet is not BacklogFull."""
+        with suppress(BacklogFull):
+            return work()
+        self.ack()
+        return work()
 
     def ack_locked(self, *more: LeaseAnswer) -> None:
         answers = [*more]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple, Unpack
 
 from msgspec import UNSET, UnsetType
@@ -31,7 +32,7 @@ from .delay import QueueDelays, is_delayed
 from .directory import Opened
 from .handle import Handle
 from .messages import MessageOptions, Value, listed, make_message
-from .prefetch import AUTO, Prefetch
+from .prefetch import AUTO, AUTO_WAITING, Prefetch
 from .queue_inspection import QueueInspection
 from .queue_topic import make_topic
 from .queue_transaction import QueueTransactions, abort_open
@@ -90,11 +91,13 @@ class Queue(
         is_limited = make_topic(self._driver, settings)
         # Transactions and leases of a former process are void: no caller is left to end them, or to answer.
         abort_open(self._driver)
-        self._driver.execute(ReleaseMember(TOPIC, GROUP, AUTO, is_unseen=True))
+        for member in (AUTO, AUTO_WAITING):
+            self._driver.execute(ReleaseMember(TOPIC, GROUP, member, is_unseen=True))
         self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
-        self._buffer = WriteBuffer(self._driver, self._timings, is_limited=is_limited)
-        self._messages = self._buffer.messages
         self._prefetch = Prefetch(self._driver)
+        with_room = self._prefetch.with_room if is_limited else None
+        self._buffer = WriteBuffer(self._driver, self._timings, with_room)
+        self._messages = self._buffer.messages
         self._sessions = Sessions()
         self._ready = self._prefetch.ready
         # Whether the ticker sleeps, because there is nothing to write or to ack, and has to be told of a put or a get.
@@ -188,8 +191,9 @@ class Queue(
         message = make_message(value, options, now_ns=self._clock.now_ns())
         key, is_urgent = message.idempotency_key, message.priority < Priority.NORMAL
         if key is not None:
+            publish = partial(self._driver.begin, Publish(TOPIC, [message], 0))
             with self._buffer.exclusive():
-                ((stored,), _) = self._driver.begin(Publish(TOPIC, [message], 0))
+                ((stored,), _) = self._prefetch.with_room(publish)
             number = stored.offset + 1
         else:
             number = self._buffer.add(Entries([message]))
@@ -302,6 +306,7 @@ class Queue(
             wait_ns = timeout_ns
             if timeout_ns > 0:
                 wait_ns = max(0, until_ns - self._clock.monotonic_ns())
+            waiter = None
             try:
                 waiter = self._prefetch.enter(wait_ns)
                 if waiter is not None:
@@ -310,7 +315,7 @@ class Queue(
             except PenstockError:
                 raise
             except BaseException:
-                self._prefetch.note_torn()
+                self._prefetch.note_torn(waiter)
                 raise
 
     def _fetch(self) -> bool:

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from functools import partial
 from typing import Unpack
 
 from msgspec import UNSET, UnsetType
@@ -73,7 +74,7 @@ class QueueTransaction(TransactionBlock):
         messages: list[Message] = [make_message(one, options, now_ns=now_ns) for one in values]
         if not messages:
             return
-        self._stage(TOPIC, messages, 0)
+        self._queue._prefetch.with_room(partial(self._stage, TOPIC, messages, 0))
         self._messages += len(messages)
         self._bytes += sum(map(size_of, messages))
         self._is_urgent |= messages[0].priority < Priority.NORMAL
@@ -107,7 +108,8 @@ class QueueTransaction(TransactionBlock):
 
     def _commit(self, session: ProducerSession) -> TransactionEnd:
         try:
-            self._driver.execute(CheckBacklog(TOPIC, 0, self._messages, self._bytes))
+            check = CheckBacklog(TOPIC, 0, self._messages, self._bytes)
+            self._queue._prefetch.with_room(partial(self._driver.execute, check))
         except PenstockError:
             self._driver.execute(EndTransaction(*session, is_commit=False))
             raise

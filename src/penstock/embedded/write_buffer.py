@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from operator import countOf
 from threading import Lock
@@ -87,6 +88,9 @@ class Entries(NamedTuple):
 
 
 Contents = bytes | Pack | Entries
+
+WithRoom = Callable[[Callable[[], object]], object]
+"""Run a function that may raise BacklogFull; once more, if messages were acked meanwhile."""
 
 
 class NumberedMessages:
@@ -234,12 +238,14 @@ class WriteBuffer:
     With `fsync="always"` no caller has an id of what waits: it is dropped, and the puts raise.
     """
 
-    def __init__(self, driver: ThreadDriver, timings: Timings, *, is_limited: bool) -> None:
-        """`is_limited`: the backlog of the queue is. Then every message is counted before it is taken in."""
+    def __init__(
+        self, driver: ThreadDriver, timings: Timings, with_room: WithRoom | None = None
+    ) -> None:
+        """`with_room`: the backlog of the queue is limited. Then every message is counted before it is taken in."""
         self._driver, self._clock, self._timings = driver, driver.clock, timings
-        self._is_limited = is_limited
+        self._with_room = with_room
         self._is_always = driver.config.fsync is FsyncPolicy.ALWAYS
-        self.small_bytes_max = -1 if is_limited else SMALL_BYTES_MAX
+        self.small_bytes_max = SMALL_BYTES_MAX if with_room is None else -1
         self.messages = NumberedMessages(self._end_offset(), self.small_bytes_max)
         # Of what waits now. With `fsync="always"` every put comes by `add`, so that it is known whose is whose.
         self._numbering = Numbering()
@@ -277,12 +283,12 @@ class WriteBuffer:
         self._end_refusal()
         with self.lock:
             if type(contents) is Entries:
-                if self._is_limited:
+                if self._with_room is not None:
                     # All at once, or they would be refused when half of them are written.
                     self._write_all()
                     size = sum(map(size_of, contents.messages))
                     check = CheckBacklog(TOPIC, 0, len(contents.messages), size)
-                    self._driver.execute(check)
+                    self._with_room(partial(self._driver.execute, check))
                 self.messages.is_mixed = True
             last_id, numbering = self._take_in(contents), self._numbering
         if self._is_always:
