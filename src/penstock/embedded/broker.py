@@ -474,10 +474,7 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
 
     def _close(self) -> None:
         """Leases stay: their time goes on when the directory is opened again."""
-        try:
-            self.driver.close()
-        finally:
-            self._give_up_disk()
+        self.driver.close()
 
     def _replace_parts(self, closed: Any) -> None:
         self.driver = self._sessions = closed

@@ -3,6 +3,7 @@
 import atexit
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from threading import RLock
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -30,6 +31,8 @@ class Handle(ABC):
 
     _is_open = _is_closing = False
 
+    _give_up_disk: Callable[[], None]
+
     def _opened(self, driver: ThreadDriver) -> None:
         self._is_open = True
         self._close_lock = RLock()
@@ -50,11 +53,18 @@ class Handle(ABC):
             try:
                 self._close()
             except Exception:
-                self._forget(reason)
+                self._let_go(reason)
                 raise
             except BaseException:
+                # A Ctrl-C: the next close goes on.
                 self._is_closing = False
                 raise
+            self._let_go(reason)
+
+    def _let_go(self, reason: str) -> None:
+        try:
+            self._give_up_disk()
+        finally:
             self._forget(reason)
 
     def _forget(self, reason: str) -> None:
@@ -66,7 +76,7 @@ class Handle(ABC):
 
     @abstractmethod
     def _close(self) -> None:
-        """Give the directory back."""
+        """End what works with the directory, which is given up afterwards."""
 
     @abstractmethod
     def _replace_parts(self, closed: Any) -> None:

@@ -83,7 +83,8 @@ class Queue(
     _topic = TOPIC
 
     def __init__(self, opened: Opened, settings: dict[str, Any], *, auto_ack: bool) -> None:
-        self._opened_driver, self._driver = opened, opened.driver
+        self._opened_driver, self._driver = opened.driver, opened.driver
+        self._give_up_disk = opened.give_up_disk
         self._clock = opened.driver.clock
         self.is_auto_ack = auto_ack
         self._is_always = opened.driver.config.fsync is FsyncPolicy.ALWAYS
@@ -177,7 +178,7 @@ class Queue(
     def _wake(self) -> None:
         """Have the ticker look soon: at once if a get waits, otherwise when the lingering is over."""
         # Not of `self._driver`: what a call has put or taken while another thread closes the queue is put or taken.
-        is_awaited = self._opened_driver.driver.is_awaited
+        is_awaited = self._opened_driver.is_awaited
         # Before `expect`: a tick that begins in between sets them again, and then there is another one.
         self._is_idle, self._is_wanted = False, self._is_always or is_awaited
         self._ticker.expect(self._clock.monotonic_ns() + (0 if is_awaited else LINGER_NS))
@@ -471,7 +472,7 @@ class Queue(
         self._buffer.sync()
 
     def _close(self) -> None:
-        """Write and sync everything, give back what no caller took, and let go of the directory."""
+        """Write and sync everything, and give back what no caller took."""
         self._ticker.close()
         try:
             with suppress(Fatal):
@@ -479,10 +480,7 @@ class Queue(
                 self._prefetch.close()
                 self._driver.execute(ReleaseMember(TOPIC, GROUP, MANUAL))
         finally:
-            try:
-                self._driver.close()
-            finally:
-                self._opened_driver.give_up_disk()
+            self._driver.close()
 
     def _replace_parts(self, closed: Any) -> None:
         self._driver = self._buffer = self._prefetch = closed
