@@ -36,8 +36,8 @@ def test_what_ended_the_background_is_raised(url, monkeypatch):
 
     monkeypatch.setattr(BatchQueues, "seal_late", fail)
     with Client(url) as client:
-        client.create_topic("ended", partitions=2)
-        producer = client.producer("ended")
+        client.create_topic("background-ended", partitions=2)
+        producer = client.producer("background-ended")
         producer.send(b"first", partition=0)
         until(lambda: "penstock-producer" not in {one.name for one in threading.enumerate()})
         for call in (producer.flush, lambda: producer.send(b"x", partition=1), producer.close):

@@ -72,10 +72,8 @@ def test_breaker_opens_lets_one_try_and_closes():
     for _ in range(2):
         breaker.admit(0.0)
         breaker.failed(0.0, 0.0)
-    with pytest.raises(Unreachable) as raised:
+    with pytest.raises(Unreachable):
         breaker.admit(0.5)
-    # The caller hears of it at once.
-    assert RetryPolicy().wait_s(raised.value, 1, 0.5, is_repeatable=True) is None
     breaker.admit(1.1)
     with pytest.raises(Unreachable):
         breaker.admit(1.1)

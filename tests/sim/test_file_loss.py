@@ -33,7 +33,7 @@ def lost_partition_comes_back_empty(patch: Patch) -> None:
         directory = facts.partition_directory(number)
         remove_partition(self.disk, directory)
         identities = {directory: PartitionId(facts.topic_id, number)}
-        (made,) = create_partitions(self.disk, identities, self._setting(facts), now)
+        (made,) = create_partitions(self.disk, identities, self._context(facts), now)
         return made
 
     patch.setattr(Catalogue, "_open_known", open_known)

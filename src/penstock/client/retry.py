@@ -49,14 +49,11 @@ class RetryPolicy:
     ) -> float | None:
         """The pause before the next try, at least what the server asks for; None: give up.
 
-        It gives up at once if the server asks for more than the longest pause, or a breaker did not let the request
-        pass: of those without an answer, only its error says when to try again.
+        It gives up at once if the server asks for more than the longest pause.
         """
-        asked_s = wait_asked_s(error)
-        if isinstance(error, Unreachable) and asked_s:
-            return None
         if tries > self.retries or not may_repeat(error, is_repeatable=is_repeatable):
             return None
+        asked_s = wait_asked_s(error)
         is_too_long = asked_s * 1000 > self.backoff_ms_max
         return None if is_too_long else max(self.pause_s(tries, chance), asked_s)
 
