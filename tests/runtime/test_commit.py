@@ -15,6 +15,7 @@ from penstock.config import LogConfig
 from penstock.errors import DiskFailed, Refused, SyncFailed, Unavailable
 from penstock.log.trim import truncate
 from penstock.runtime.commit import SyncPoint
+from penstock.testing import VirtualClock
 
 from .rigs import (
     ALWAYS,
@@ -55,6 +56,23 @@ def test_32_writers_share_slow_syncs(build):
     assert sorted(one.base_offset for one in appended) == list(range(0, 640 * MESSAGES, MESSAGES))
     assert recorder.syncs <= 0.2 * 640
     assert batches_in(reopened(rig, log, writer)) == 640
+
+
+def test_a_clock_that_a_test_moves_during_a_sync_keeps_no_writer_waiting(build):
+    """The next writers are expected soon after the sync, by a clock that stands still then."""
+    rig, writer, log, gate = gated(build)
+    rig.committer.clock = clock = VirtualClock()
+    first = rig.append(writer)
+    gate.wait_for_one()
+    several = [rig.append(writer) for _ in range(3)]
+    until(lambda: log.end_offset == 4 * MESSAGES)
+    gate.pass_one()
+    gate.wait_for_one()
+    clock.advance("1h")
+    gate.open()
+    for one in (first, *several):
+        one.result(PATIENCE_S)
+    writer.append(BATCH)
 
 
 @pytest.mark.parametrize("delay_s", [0, 0.001])
