@@ -404,7 +404,8 @@ class Memberships:
     ) -> tuple[TopicPartition, ...]:
         match record:
             case MemberRemoved(member):
-                return tuple(membership.members[member].owned)
+                # In order: what is recorded for them does not depend on where their names lie in memory.
+                return tuple(sorted(membership.members[member].owned))
             case PartitionsReleased(_, partitions):
                 return partitions
         return ()
