@@ -16,6 +16,7 @@ from penstock.errors import PenstockError
 from penstock.log import AppendResult, Log, open_log
 from penstock.log.layout import LOG
 from penstock.model import LogId
+from penstock.ports import Clock
 from penstock.runtime import SystemClock
 from penstock.runtime.commit import Committer
 
@@ -124,12 +125,13 @@ def building(root: Path) -> Iterator[Build]:
     """Makes rigs, and takes them apart at the end."""
     made = []
 
-    def make(config: StorageConfig, around_sync=nullcontext) -> Rig:
+    def make(config: StorageConfig, around_sync=nullcontext, *, clock: Clock | None = None) -> Rig:
         disk = WatchedDisk(root / f"data{len(made)}", config, around_sync)
         if isinstance(around_sync, Recorder):
             record_names(disk, around_sync)
         fatal: list[BaseException] = []
-        made.append(Rig(disk, Committer(config, SystemClock(), on_fatal=fatal.append), fatal))
+        committer = Committer(config, clock or SystemClock(), on_fatal=fatal.append)
+        made.append(Rig(disk, committer, fatal))
         return made[-1]
 
     try:
@@ -152,10 +154,12 @@ def record_names(disk: WatchedDisk, recorder: Recorder) -> None:
     disk.sync_directory = recording
 
 
-def gated(build: Build, config: StorageConfig = ALWAYS) -> tuple[Rig, LogWriter, Log, Gate]:
+def gated(
+    build: Build, config: StorageConfig = ALWAYS, *, clock: Clock | None = None
+) -> tuple[Rig, LogWriter, Log, Gate]:
     """A log that is open, with a shut gate before every further sync."""
     gate = Gate()
-    rig = build(config, gate)
+    rig = build(config, gate, clock=clock)
     writer, log = rig.writer()
     gate.is_shut = True
     return rig, writer, log, gate

@@ -27,6 +27,7 @@ from ..ports import Clock
 from .commit_gate import CommitGate
 from .fatal import exit_process
 from .tickets import Ticket
+from .world import SteppedClock
 
 _MS_NS = 1_000_000
 # Looking a member up in its class costs more than the comparison, and every append asks.
@@ -36,8 +37,6 @@ _FOR_EVER_S = -1
 # The writers that a sync has just released are about to come back. Waiting for them, for at most as long as the sync
 # took, makes one sync out of two; if they stay away, the others lose no more than that, once.
 _PATIENCE_NS_MAX = 200_000
-# After a sync that took longer no writer is waited for.
-_SYNC_NS_MAX = _S_NS
 
 
 class Plan(Protocol):
@@ -270,8 +269,7 @@ class SyncPoint(Generic[P]):
         self._expected = writers + len(self._ticket.arrived)
         self._synced_in_ns = ended_ns - started_ns
         # A clock that a test moved meanwhile makes a sync long, and stands still while writers wait for the next one.
-        is_plausible = self._synced_in_ns < _SYNC_NS_MAX
-        self._gather_until_ns = ended_ns + (self._synced_in_ns if is_plausible else 0)
+        self._gather_until_ns = ended_ns + (0 if self._committer.is_stepped else self._synced_in_ns)
         if self._committer.on_synced is not None:
             self._committer.on_synced(self._synced_in_ns, writers)
 
@@ -361,6 +359,7 @@ class Committer:
         on_fatal: Callable[[BaseException], None] = exit_process,
     ) -> None:
         self.config, self.clock = config, clock
+        self.is_stepped = isinstance(clock, SteppedClock)
         self.failure: BaseException | None = None
         self._on_fatal = on_fatal
         # Told after each sync how long it took, in nanoseconds, and how many had waited for it.
