@@ -360,12 +360,16 @@ def test_closing_writes_nothing_for_partitions_in_which_nothing_happened() -> No
     assert values(world.drain()) == [b"a"]
     assert changed_by_closing(world) >= {partitions[1]}
     assert changed_by_closing(world) == first
+    world.wait(1000)
     assert (world.drain(), world.node.recovery) == ([], [])
+    # One partition knows when the group has asked last.
+    assert changed_by_closing(world) == first
 
 
-def test_that_a_group_was_active_is_remembered_though_it_did_nothing_else() -> None:
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_that_a_group_was_active_is_remembered_though_it_did_nothing_else(partitions) -> None:
     world = World()
-    world.topic(group_retention_hours=10)
+    world.topic(partitions=partitions, group_retention_hours=10)
     world.group()
     world.restart()
     world.wait(9 * 3_600_000)

@@ -361,14 +361,21 @@ def poll_all(
 def _worth_a_look(
     places: Iterable[tuple[Partition, Delivery]], now: Now
 ) -> list[tuple[Partition, Delivery]]:
-    """Where something may be ready. Of many partitions most have nothing, and to poll those costs three times more."""
+    """Where something may be ready. Of many partitions most have nothing, and to poll those costs three times more.
+
+    One partition of each topic takes note of when the group asked: a stop writes what a partition has noted.
+    """
     found = []
+    first: dict[str, tuple[Partition, Delivery]] = {}
     for place in places:
         partition, delivery = place
-        delivery.active_at_ns = max(delivery.active_at_ns, now.wall_ns)
+        if partition.number < first.setdefault(partition.topic, place)[0].number:
+            first[partition.topic] = place
         has_new = delivery.cursor < partition.messages.end_offset
         if has_new or delivery.ready or delivery.next_due_ns() <= now.monotonic_ns:
             found.append(place)
+    for _, delivery in first.values():
+        delivery.active_at_ns = max(delivery.active_at_ns, now.wall_ns)
     return found
 
 
