@@ -253,21 +253,24 @@ class Stream:
             yield encode_frame(Snapshot(number, offset, position, len(content), sequence), piece)
 
     def _live(self) -> list[Buffer] | None:
-        recent = self.leader.recent
-        if not recent or self._next > recent[-1].sequence:
-            return None
-        if self._next < recent[0].sequence:
-            # Too slow: what is not in memory any more comes from files.
-            self.is_in_sync = False
-            self._begin_round()
-            return self._caught_up()
-        index = self._next - recent[0].sequence
-        event = recent[index]
-        if event.kind == "batch":
-            return self._batches(index, event)
-        self._next += 1
-        # A log that was removed meanwhile has nothing to tell, and replies may wait for the sequence all the same.
-        return self._told(event) or self._live() or self._level()
+        """Returns the next frame from memory; None: everything was sent."""
+        recent, is_passed = self.leader.recent, False
+        while recent and self._next <= recent[-1].sequence:
+            if self._next < recent[0].sequence:
+                # Too slow: what is not in memory any more comes from files.
+                self.is_in_sync = False
+                self._begin_round()
+                return self._caught_up()
+            index = self._next - recent[0].sequence
+            event = recent[index]
+            if event.kind == "batch":
+                return self._batches(index, event)
+            self._next += 1
+            if (frame := self._told(event)) is not None:
+                return frame
+            # A log that was removed meanwhile has nothing to tell, and replies may wait for the sequence all the same.
+            is_passed = True
+        return self._level() if is_passed else None
 
     def _batches(self, index: int, event: Event) -> list[Buffer]:
         """Returns one frame with the batches of a log that follow each other."""
