@@ -12,7 +12,6 @@ from penstock.errors import (
     BadAnswer,
     NotFound,
     StaleReceipt,
-    TooLarge,
     TooManyRequests,
     Unreachable,
 )
@@ -202,17 +201,3 @@ def test_a_flush_that_is_cancelled_leaves_a_producer_that_goes_on(url):
             assert found == [b"%d" % number for number in range(50)]
 
     asyncio.run(asyncio.wait_for(story(), 60))
-
-
-def test_a_batch_that_cannot_be_encoded_fails_alone(url):
-    with Client(url) as client:
-        client.create_topic("too-large", partitions=1)
-        producer = client.producer("too-large", batch_bytes_max=64 << 20, linger_ms=10_000)
-        deliveries = [producer.send(b"x" * (9 << 20)) for _ in range(2)]
-        with pytest.raises(TooLarge):
-            producer.flush()
-        with pytest.raises(TooLarge):
-            deliveries[0].result(30)
-        assert producer.send(b"small").batch is not deliveries[0].batch
-        producer.close()
-        assert (producer.stored, producer.failed) == (1, 2)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from penstock.api.contents import LIMITS
 from penstock.api.frames import ClientDefaults
 from penstock.api.publish import BUFFERED, BatchStored, Published, PublishedRun
 from penstock.api.topics import PartitionFacts
@@ -126,6 +127,7 @@ class Connector:
     name = "there"
     retry = RetryPolicy(backoff_ms=1, backoff_ms_max=1)
     settings = ClientSettings()
+    limits = LIMITS
 
     def __init__(self, server):
         self.server = server

@@ -34,17 +34,17 @@ def bytes_of(content: object, what: str, limit: int) -> bytes | None:
     return content
 
 
-def pairs_of(headers: HeadersIn) -> Headers:
+def pairs_of(headers: HeadersIn, limit: int = LIMITS.headers_bytes_max) -> Headers:
     """Headers as a message has them. Refused if they are none, TooLarge over the limit."""
     found: list[tuple[str, bytes | None]] = []
     size = 0
     try:
         for name, value in headers.items() if isinstance(headers, dict) else headers:
-            content = bytes_of(value, "header value", LIMITS.headers_bytes_max)
+            content = bytes_of(value, "header value", limit)
             size += len(_encoded(name, "header's name")) + len(content or b"")
             found.append((name, content))
     except (TypeError, ValueError, AttributeError):
         raise Refused("headers are pairs of a name and a value, or a dict of them") from None
-    if size > LIMITS.headers_bytes_max:
-        raise TooLarge("headers in bytes", found=size, limit=LIMITS.headers_bytes_max)
+    if size > limit:
+        raise TooLarge("headers in bytes", found=size, limit=limit)
     return tuple(found)

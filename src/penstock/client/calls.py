@@ -3,9 +3,11 @@
 from typing import Any, NamedTuple
 
 from ..api.command import Command
-from ..api.frames import HelloReply
+from ..api.contents import LIMITS
+from ..api.frames import HelloReply, Limits
 from ..api.publish import Acks
 from ..api.wire import encode_command
+from ..config import LimitsConfig
 from ..errors import Refused, TooLarge
 from ..model import Buffer
 from .commands import acks_of
@@ -13,6 +15,17 @@ from .commands import acks_of
 # What a frame has beside the body that is checked against the server's limit.
 _HEADER_BYTES = 10
 WAIT_S_MAX = ((1 << 32) - 1) / 1000
+
+
+def limits_of(server: Limits) -> LimitsConfig:
+    """The limits of messages: those of the server where they are lower than `LIMITS`, otherwise `LIMITS` itself."""
+    found = LimitsConfig(
+        value_bytes_max=min(server.value_bytes_max, LIMITS.value_bytes_max),
+        key_bytes_max=min(server.key_bytes_max, LIMITS.key_bytes_max),
+        headers_bytes_max=min(server.headers_bytes_max, LIMITS.headers_bytes_max),
+        batch_bytes_max=min(server.batch_bytes_max, LIMITS.batch_bytes_max),
+    )
+    return LIMITS if found == LIMITS else found
 
 
 class Call(NamedTuple):

@@ -23,6 +23,7 @@ from ..api.frames import ClientDefaults
 from ..api.publish import PublishBatch
 from ..codec import Compression, Marks, encode
 from ..codec.schema_id import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
+from ..config import LimitsConfig
 from ..errors import OutOfSequence, PartitionFaulty, PenstockError, Refused, Unreachable
 from .commands import acks_of, name_of
 from .failures import wait_asked_s
@@ -189,8 +190,16 @@ class BatchQueues:
     def configure(self, settings: ProducerSettings, retry: RetryPolicy) -> None:
         """Take other settings, before the first batch."""
         self.settings, self._retry = settings, retry
+        self._take_limits(LIMITS)
+
+    def _take_limits(self, limits: LimitsConfig) -> None:
+        """Fill the batches that are opened from now on so far that a server with these limits takes them."""
+        self._server_limits, settings = limits, self.settings
         self._limits = BatchLimits(
-            settings.batch_bytes_max, settings.batch_messages_max, LIMITS.value_bytes_max
+            min(settings.batch_bytes_max, limits.batch_bytes_max // 2),
+            # Beside its bytes a message takes up to 21: two lengths, a count of headers, a priority and a time.
+            min(settings.batch_messages_max, max(1, limits.batch_bytes_max // 64)),
+            limits.value_bytes_max,
         )
 
     @property
@@ -207,11 +216,18 @@ class BatchQueues:
                 self.queues.append(PartitionQueue(number, numbering, self._lock()))
 
     def add(
-        self, message: CheckedMessage, partition: int | None
+        self, message: CheckedMessage, partition: int | None, limits: LimitsConfig
     ) -> tuple[Any, list[PartitionQueue]]:
-        """Add a message; returns its delivery, and the queues whose open batch was full and is sealed now."""
+        """Add a message; returns its delivery, and the queues whose open batch was full and is sealed now.
+
+        TooLarge: the message is over the `limits` of the server.
+        """
         full: list[PartitionQueue] = []
+        if limits is not LIMITS:
+            message.require_within(limits)
         with self._guard:
+            if limits is not self._server_limits:
+                self._take_limits(limits)
             while True:
                 queue = self._queue_of(message.key, partition)
                 batch = queue.open_batch or self._open_batch(queue)

@@ -10,6 +10,7 @@ from ..api.contents import LIMITS, HeadersIn, bytes_of, pairs_of
 from ..api.units import Duration, duration_s, priority_of
 from ..codec import Columns
 from ..codec.blobs import Blobs, JoinedBlobs
+from ..config import LimitsConfig
 from ..errors import PenstockError, Refused
 from ..model import Headers, Priority
 from .value_appender import UNEVEN, BatchLimits, ValueAppender
@@ -22,7 +23,9 @@ _S_NS = 1_000_000_000
 _TTL_S_MAX = 100 * 366 * 24 * 3600
 # The memory that a message takes beside its bytes, and that each of its headers does: about what the interpreter adds.
 _MESSAGE_COST = 48
-_HEADER_COST = 96
+_HEADER_COST = 88
+# What a header takes of a batch beside its bytes: two lengths.
+_HEADER_LENGTHS = 8
 
 
 class Extra(NamedTuple):
@@ -47,12 +50,19 @@ class CheckedMessage(NamedTuple):
     def cost(self) -> int:
         """How many bytes of a batch it takes."""
         size = len(self.value or b"") + len(self.key or b"")
-        return size + sum(len(name) + len(one or b"") for name, one in self.extra.headers)
+        headers = self.extra.headers
+        return size + sum(_HEADER_LENGTHS + len(name) + len(one or b"") for name, one in headers)
 
     @property
     def is_plain(self) -> bool:
         """Whether it is a value of bytes and nothing else."""
         return type(self.value) is bytes and self.key is None and self.extra is NO_EXTRA
+
+    def require_within(self, limits: LimitsConfig) -> None:
+        """TooLarge: a server with these limits would refuse the batch that has this message."""
+        bytes_of(self.value, "value", limits.value_bytes_max)
+        bytes_of(self.key, "key", limits.key_bytes_max)
+        pairs_of(self.extra.headers, limits.headers_bytes_max)
 
 
 class Batch:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ...api.command import Command
+from ...api.contents import LIMITS
 from ...api.fetch import Fetch
 from ...api.frames import COMMAND, HelloReply
 from ...api.publish import Acks
 from ...api.wire import Reply, decode_reply
 from ...errors import BadAnswer, BadRequest, NotLeader, PenstockError, Refused, Unreachable
 from ..address import Address, checked_key
-from ..calls import WAIT_S_MAX, Call
+from ..calls import WAIT_S_MAX, Call, limits_of
 from ..commands import is_error_reply, is_repeatable
 from ..forks import note_made
 from ..retry import Breaker, RetryPolicy, chance
@@ -45,6 +46,8 @@ class Connector:
         self.breaker = Breaker(self.name)
         self.key = checked_key(key)
         self.retry = settings.retry or RetryPolicy()
+        # Of messages: ours, or those of the server where they are lower.
+        self.limits = LIMITS
         self._tls = settings.tls_context() if addresses[0].is_tls else None
         # By whether it is the one for bulk reads.
         self._connections: dict[bool, Connection] = {}
@@ -129,6 +132,7 @@ class Connector:
             except Unreachable:
                 self.breaker.failed(now_s := time.monotonic(), now_s)
                 raise
+            self.limits = limits_of(made.server.limits)
             if self.settings.retry is None:
                 self.retry = RetryPolicy.of_server(made.server.defaults)
         if self._is_closed:

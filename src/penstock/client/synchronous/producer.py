@@ -131,6 +131,7 @@ class Producer:
 
         `priority` is 0 (first) to 4, usually 2, or its name; with `ttl` a message is not delivered after so long.
         Value and key are bytes, text or None, or what the producer's schemas describe; Refused if they are not.
+        TooLarge names the limit: that of the server where it is lower than the client's own.
         """
         # The plain case in as few steps as possible: a million messages a second take this way.
         if (
@@ -160,7 +161,7 @@ class Producer:
         # Plain values come here once a batch, all others each time.
         self._wait_for_space()
         delivery: Delivery
-        delivery, full = self._queues.add(message, partition)
+        delivery, full = self._queues.add(message, partition, self._connector.limits)
         if message.key is None and partition is None and schema is None:
             self._append = delivery.batch.append
         for queue in full:
