@@ -23,7 +23,7 @@ from penstock.api.classic import (
 )
 from penstock.api.command import Command
 from penstock.api.fetch import FindEpochEnd, FindTimestamp, TimedOffset
-from penstock.api.groups import CloseGroup, ResetGroup
+from penstock.api.groups import CloseGroup, DescribeGroup, DescribeLag, ListGroups, ResetGroup
 from penstock.api.members import JoinGroup
 from penstock.api.principals import Principal, Role
 from penstock.api.publish import Publish
@@ -266,6 +266,28 @@ def test_a_key_with_prefixes_is_told_of_members_whose_topics_it_reaches() -> Non
     (listed,) = as_stranger(world, ListClassic(prefixes=STRANGER.prefixes))
     assert listed.members == ()
     assert len(world.execute(DescribeClassic(group=GROUP)).members) == 1
+
+
+def test_members_are_seen_with_the_group_by_what_they_read() -> None:
+    """Also before they commit, and by keys that reach one of their topics."""
+    world = numbered()
+    world.topic(name="other")
+    name, _ = joined(world)
+    assert world.execute(ListGroups()) == {GROUP: [TOPIC]}
+    assert world.execute(ListGroups(prefixes=STRANGER.prefixes)) == {}
+    with pytest.raises(NotFound):
+        as_stranger(world, DescribeGroup(GROUP, prefixes=STRANGER.prefixes))
+    facts = world.execute(DescribeGroup(GROUP, topic=TOPIC))
+    assert (facts.modes, [one.id for one in facts.classic_members]) == ({TOPIC: "classic"}, [name])
+    assert commit(world, 3, member=name, generation=facts.generation) is None
+    world.execute(CommitOffsets("aside", (CommittedOffset("other", 0, 0, ""),)))
+    assert as_stranger(world, ListGroups(prefixes=STRANGER.prefixes)) == {"aside": ["other"]}
+    (lag,) = world.execute(DescribeLag(GROUP)).partitions
+    assert (lag.floor, lag.lag) == (3, 7)
+    world.execute(LeaveClassic(GROUP, name))
+    facts = world.execute(DescribeGroup(GROUP))
+    assert (facts.state, facts.classic_members) == ("empty", ())
+    assert facts.modes == {TOPIC: "undecided"}
 
 
 def test_a_client_without_an_id_gets_one_first() -> None:

@@ -42,6 +42,10 @@ _WORDS = {
 }
 
 
+CLASSIC = "classic"
+"""The mode of a topic that members of a classic group of Kafka read."""
+
+
 class GroupCommand(ScopedCommand[R], frozen=True):
     """Something that is asked of a group on those of its topics that the command covers.
 
@@ -142,7 +146,8 @@ class GroupFacts(NamedTuple):
     """A group: `modes` by topic; `rebalances` says why the assignment changed, newest last.
 
     `in_flight` is how many messages each member holds that holds any, also of a shared group. `pollers` are the members
-    of a shared group that polled of late.
+    of a shared group that polled of late. `classic_members` are those of Kafka's classic protocol: `assigned` is what
+    their leader said, and `state`, `generation` and `assignor` are theirs.
     """
 
     group: str
@@ -154,6 +159,7 @@ class GroupFacts(NamedTuple):
     rebalances: tuple[Rebalance, ...]
     in_flight: dict[str, int]
     pollers: tuple[PollerFacts, ...] = ()
+    classic_members: tuple[MemberFacts, ...] = ()
 
 
 class DescribeGroup(GroupCommand[GroupFacts], frozen=True):

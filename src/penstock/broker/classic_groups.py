@@ -16,6 +16,7 @@ from ..api.classic import (
     Pending,
     SyncClassic,
 )
+from ..api.groups import CLASSIC
 from ..errors import (
     GroupBusy,
     InvalidName,
@@ -201,7 +202,7 @@ class ClassicGroups:
         members = () if found is None else found.members.values()
         for topic in topics:
             if any(topic in one.topics for one in members):
-                raise ModeConflict(group, topic, asked=asked, mode="classic")
+                raise ModeConflict(group, topic, asked=asked, mode=CLASSIC)
 
     def require_empty(self, group: str) -> None:
         found = self.groups.get(group)

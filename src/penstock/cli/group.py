@@ -75,9 +75,8 @@ def lag(name: str, *, broker: BrokerOptions, output: Output) -> None:
 
     with connected(broker) as client:
         found = lag_out(name, client.execute(DescribeLag(name)))
-    output.rows(
-        found.partitions, ["topic", "partition", "floor", "end", "lag", "lag_seconds", "in_flight"]
-    )
+    columns = ["topic", "partition", "floor", "end", "lag", "lag_seconds", "in_flight"]
+    output.rows(found.partitions, columns, empty="nothing is finished or committed yet")
     for one in found.faulty:
         click.echo(f"{one.topic}/{one.partition} is FAULTY: {one.reason}", err=True)
 

@@ -159,6 +159,7 @@ def held_out(one: InFlight, group: str, now_ns: int) -> dict[str, Any]:
 
 def group_out(facts: GroupFacts) -> GroupOut:
     topics, held = list(facts.modes), dict(facts.in_flight)
+    joined = [one for one in facts.members if not set(topics).isdisjoint(one.topics)]
     members = [
         MemberOut(
             one.id,
@@ -169,8 +170,7 @@ def group_out(facts: GroupFacts) -> GroupOut:
             one.host,
             time_text_or_none(one.last_poll_ns),
         )
-        for one in facts.members
-        if not set(topics).isdisjoint(one.topics)
+        for one in (*joined, *facts.classic_members)
     ]
     members += [
         MemberOut(

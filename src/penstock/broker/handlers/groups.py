@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command, ScopedCommand
 from ...api.groups import (
+    CLASSIC,
     LAKE_CHARACTERS_MAX,
     CloseGroup,
     Commit,
@@ -39,7 +40,9 @@ from ...delivery import Delivery
 from ...delivery.commands import rewind
 from ...delivery.offsets import each_offset
 from ...errors import GroupBusy, NotFound, Refused
+from ...groups.classic import ClassicMember
 from .. import groups
+from ..classic_members import STATES, member_facts, members_seen
 from ..partition import Now, Partition, consumption
 from ..partition.changes import Handler
 from ..partition.records import ModeSet, PartitionRecord
@@ -71,6 +74,17 @@ def _places(node: "Node", command: GroupCommand[Any]) -> Places:
     return groups.existing(_partitions(node, command), command.group)
 
 
+def _places_known(node: "Node", command: GroupCommand[Any]) -> Places:
+    """Where a group reads. Nowhere yet, if members of Kafka's classic protocol have committed nothing. NotFound."""
+    if _classic_members(node, command):
+        return groups.places_of(_partitions(node, command), command.group)
+    return _places(node, command)
+
+
+def _classic_members(node: "Node", command: GroupCommand[Any]) -> Sequence[ClassicMember]:
+    return members_seen(node.classic.groups.get(command.group), command)
+
+
 def _by_topic(places: Places) -> dict[str, Places]:
     names = sorted({partition.topic for partition, _ in places})
     return {name: [one for one in places if one[0].topic == name] for name in names}
@@ -96,16 +110,20 @@ def list_groups(node: "Node", command: ListGroups, _now: Now) -> dict[str, list[
     for partition in _partitions(node, command):
         for name, _ in partition.user_groups():
             found.setdefault(name, set()).add(partition.topic)
+    for name, group in node.classic.groups.items():
+        for member in members_seen(group, command):
+            topics = filter(command.covers, node.open.keys() & member.topics)
+            found.setdefault(name, set()).update(topics)
     return {name: sorted(topics) for name, topics in sorted(found.items())}
 
 
 def describe_group(node: "Node", command: DescribeGroup, now: Now) -> GroupFacts:
-    places = _places(node, command)
+    places = _places_known(node, command)
     membership = node.assigned.membership(command.group)
     held = Counter[str]()
     for _, delivery in places:
         held.update(delivery.leases.held_by)
-    return GroupFacts(
+    facts = GroupFacts(
         command.group,
         membership.state,
         membership.generation,
@@ -126,6 +144,25 @@ def describe_group(node: "Node", command: DescribeGroup, now: Now) -> GroupFacts
         dict(sorted(held.items())),
         node.pollers.of_group(command.group, command.covers, now),
     )
+    return _with_classic(node, command, facts)
+
+
+def _with_classic(node: "Node", command: DescribeGroup, facts: GroupFacts) -> GroupFacts:
+    """The facts with the members of Kafka's classic protocol, if the group has some."""
+    members = _classic_members(node, command)
+    if not members:
+        return facts
+    group = node.classic.groups[command.group]
+    topics = {topic for one in members for topic in one.topics if command.covers(topic)}
+    return facts._replace(
+        state=STATES[group.state],
+        generation=group.generation,
+        assignor=group.protocol,
+        modes=dict(
+            sorted((facts.modes | dict.fromkeys(topics & node.open.keys(), CLASSIC)).items())
+        ),
+        classic_members=tuple(member_facts(one, command) for one in members),
+    )
 
 
 def list_rebalances(node: "Node", command: ListRebalances, _now: Now) -> dict[str, list[Rebalance]]:
@@ -144,7 +181,7 @@ def _covered(rebalance: Rebalance, command: ScopedCommand[Any]) -> Rebalance:
 
 
 def describe_lag(node: "Node", command: DescribeLag, now: Now) -> GroupLag:
-    places = _places(node, command)
+    places = _places_known(node, command)
     topics = {partition.topic for partition, _ in places}
     return GroupLag(
         [groups.lag_of(partition, delivery, now) for partition, delivery in places],
@@ -193,7 +230,7 @@ def _unfinished(places: Places) -> int:
 
 
 def list_in_flight(node: "Node", command: ListInFlight, now: Now) -> list[InFlight]:
-    return [one for place in _places(node, command) for one in _in_flight(*place, now)]
+    return [one for place in _places_known(node, command) for one in _in_flight(*place, now)]
 
 
 def _in_flight(partition: Partition, delivery: Delivery, now: Now) -> Iterator[InFlight]:

@@ -17,7 +17,7 @@ function Members({ members, modes }) {
     { title: "Last poll", kind: "tight", cell: (one) => html`<${Time} at=${one.last_poll} />` },
     { title: "State", cell: (one) => (one.in_flight ? html`<${Tag} kind="good">busy<//>` : html`<${Tag}>idle<//>`) },
     { title: "In flight", kind: "number", cell: (one) => count(one.in_flight) },
-    { title: "Partitions", cell: (one) => one.assigned_partitions.join(", ") || "any (shared)" },
+    { title: "Partitions", cell: (one) => one.assigned_partitions.join(", ") || (isShared ? "any (shared)" : "none") },
     { title: "To release", cell: (one) => one.partitions_to_revoke.join(", ") },
   ]} empty=${html`<${Empty} title="No member now" text=${isShared ? "Of a shared group those are known that hold messages, or asked for some in the last minutes." : "Its progress is kept until one comes."} />`} /><//>`;
 }
