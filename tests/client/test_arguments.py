@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
 
@@ -10,7 +11,15 @@ import pytest
 
 from penstock import Broker, Message
 from penstock.api.arguments import partition_number
-from penstock.client import AsyncClient, Client, ClientSettings, Outgoing, RetryPolicy
+from penstock.client import (
+    AsyncClient,
+    Client,
+    ClientSettings,
+    Letters,
+    Outgoing,
+    Retry,
+    RetryPolicy,
+)
 from penstock.client.commands import name_of
 from penstock.client.consumer_options import ConsumerSettings
 from penstock.client.dead_letters import Redrive, redrive_command
@@ -92,6 +101,7 @@ METHODS = sorted(
     for name, one in inspect.getmembers(Client, inspect.isfunction)
     if not name.startswith("_") and name not in OTHERS
 )
+LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 # No server listens there, which is known at once.
 SETTINGS = ClientSettings(retry=RetryPolicy(retries=0))
 
@@ -201,6 +211,12 @@ def test_a_coroutine_function_is_no_handler_of_a_blocking_worker():
         (lambda: Client("penstock://a..b:9092"), "1 to 63 letters"),
         (lambda: ClientSettings(ca_file="a\0b").tls_context(), "ca_file"),
         (lambda: redrive_command("orders", Redrive(edit={5: 1, "x": 2})), "edit"),
+        (lambda: Letters(offsets=[1]).selection(), "offsets are pairs .* not 1"),
+        (lambda: Letters(offsets=[(0, 1, 2)]).selection(), "offsets are pairs"),
+        (lambda: Letters(offsets=["ab"]).selection(), "offsets are pairs"),
+        (lambda: Letters(offsets=5).selection(), "offsets are several"),
+        (lambda: Retry("later", delay="400d"), "delay must be in"),
+        (lambda: join_command(start=LONG_AGO), "start is outside"),
         (lambda: join_command(order=["strict"]), "order must be one of relaxed, strict"),
         (lambda: join_command(assignor=["range"]), "assignor must be one of"),
     ],
@@ -208,6 +224,22 @@ def test_a_coroutine_function_is_no_handler_of_a_blocking_worker():
 def test_what_cannot_be_meant_is_refused_by_name(make, named):
     with pytest.raises(Refused, match=named):
         make()
+
+
+@pytest.mark.parametrize("wrong", [LONG_AGO, datetime(1, 1, 1), -1, None, "soon"])  # noqa: DTZ001 - without a zone
+def test_a_place_that_is_none_is_refused_by_the_name_of_its_argument(url, wrong):
+    with Client(url) as client:
+        client.create_topic("places", exist_ok=True, partitions=1)
+        client.publish("places", b"")
+        with pytest.raises(Refused, match=r"^start"):
+            list(client.read("places", start=wrong))
+        if wrong is not None:
+            with pytest.raises(Refused, match=r"^until"):
+                list(client.read("places", until=wrong))
+        with pytest.raises(Refused, match=r"^start"):
+            client.poll("places", "billing", start=wrong)
+        with pytest.raises(Refused, match=r"^to"):
+            client.reset("billing", wrong)
 
 
 def join_command(**options):

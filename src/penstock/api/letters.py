@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..errors import Refused
-from .arguments import instance, partition_number, text, utf8
+from .arguments import instance, partition_number, several, shown, text, utf8
 from .contents import Content, HeadersIn, bytes_of, pairs_of
 from .dead_letters import ALL, Edit, RedriveReply, Selection
 from .units import Moment, moment_ns
@@ -36,7 +36,7 @@ class Letters(NamedTuple):
         )
         places = None
         if self.offsets is not None:
-            places = frozenset((partition_number(a), partition_number(b)) for a, b in self.offsets)
+            places = frozenset(map(_place_of, several("offsets", self.offsets)))
         if all(one is None for one in (reason, group, error, before_ns, after_ns, places)):
             return ALL
         return Selection(
@@ -50,6 +50,16 @@ class Letters(NamedTuple):
 
 
 ALL_LETTERS = Letters()
+
+
+def _place_of(given: Any) -> tuple[int, int]:
+    try:
+        partition, offset = several("offsets", given)
+    except (Refused, ValueError):
+        raise Refused(
+            f"offsets are pairs of a partition and an offset, not {shown(given)}"
+        ) from None
+    return partition_number(partition), partition_number(offset)
 
 
 def selection_of(letters: Letters) -> Selection:

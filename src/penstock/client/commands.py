@@ -89,13 +89,16 @@ def past_moment(when: Moment) -> Moment:
     return when
 
 
-def start_of(when: Moment) -> Start:
-    """A place in a log: earliest, latest, an offset, a moment, or a span such as "15m", which is so long ago."""
+def start_of(when: Moment, what: str = "start") -> Start:
+    """A place in a log: earliest, latest, an offset, a moment, or a span such as "15m", which is so long ago.
+
+    Refused if it is none; `what` is its name there.
+    """
     if isinstance(when, str) and when in {"earliest", "latest"}:
         return EARLIEST if when == "earliest" else LATEST
     if isinstance(when, str | datetime):
-        return Start.at_time(moment_ns(past_moment(when)))
-    return Start.at_offset(whole_number("an offset", when, 0, _TIME_NS_MAX))
+        return Start.at_time(moment_ns(past_moment(when), what))
+    return Start.at_offset(whole_number(f"{what}, as an offset,", when, 0, _TIME_NS_MAX))
 
 
 def name_of(kind: str, given: object) -> str:

@@ -247,7 +247,7 @@ def topic_reader(
     if partition is not None and not whole_number("partition", partition, 0) < topic.partitions:
         raise NotFound("partition", f"{topic.name}/{partition}")
     if not isinstance(start, str | datetime):
-        start = whole_number("the offset to start from", start, 0)
+        start = whole_number("start, as an offset,", start, 0)
     if partition is not None:
         return TopicReader([_partition_reader(topic, start, partition, follow)])
     readers: list[PartitionReader] = []
@@ -271,7 +271,7 @@ def _partition_reader(topic: Topic, start: Moment, number: int, follow: bool) ->
     elif start in ("earliest", "latest"):
         request = request.at(ends.earliest if start == "earliest" else ends.latest)
     else:
-        request = request._replace(from_time=past_moment(start))
+        request = request._replace(from_time=moment_ns(past_moment(start), "start"))
     return PartitionReader(request, None if follow else ends.latest)
 
 
@@ -280,5 +280,5 @@ def request_of_end(reader: PartitionReader, until: Moment) -> FetchRequest:
     first = reader.request._replace(max_bytes=1, limit=1)
     if not isinstance(until, str | datetime):
         latest = reader.end or 0
-        return first.at(min(whole_number("the offset to end before", until, 0), latest))
-    return first._replace(offset=None, from_time=past_moment(until))
+        return first.at(min(whole_number("until, as an offset,", until, 0), latest))
+    return first._replace(offset=None, from_time=moment_ns(past_moment(until), "until"))

@@ -95,7 +95,7 @@ def reset_of(
     return ResetGroup(
         name_of("group", group),
         topic=only,
-        to=start_of(to),
+        to=start_of(to, "to"),
         partitions=numbers,
         is_forced=is_forced,
     )

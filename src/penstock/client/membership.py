@@ -97,7 +97,7 @@ def reset_commands(membership: Membership, to: Moment, places: Sequence[str]) ->
         numbers = partitions.setdefault(topic, [])
         if number is not None:
             numbers.append(number)
-    start = start_of(to)
+    start = start_of(to, "to")
     return [
         ResetGroup(
             membership.group,
