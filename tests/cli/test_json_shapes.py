@@ -207,6 +207,16 @@ def test_messages_of_a_group_are_those_of_a_poll(call, client):
     assert comparable(printed) == comparable(over_http)
 
 
+@pytest.mark.usefixtures("things")
+def test_a_message_has_the_same_fields_with_a_group_and_without(call):
+    """But for what belongs to a lease, and for the idempotency key, which a poll does not bring."""
+    of_lease = {"attempts", "delivery_count", "last_error", "receipt_handle"}
+    (read,) = shown(call, "consume", TOPIC, "--count", "1")
+    (taken,) = shown(call, "consume", TOPIC, "--group", "shape-taken", "--count", "1")
+    del read["idempotency_key"]
+    assert {name: one for name, one in taken.items() if name not in of_lease} == read
+
+
 # What is done twice, to a thing for the command and to a thing for the route; ~ stands for which of the two it is.
 # By the words of the command: the method, the route, the body, and the field of the answer that holds the items.
 TWICE = {

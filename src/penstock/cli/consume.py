@@ -87,7 +87,7 @@ def consume(
         raise click.UsageError("--last is without --group, --follow, --from and --from-time")
     start = start_of(group, **where)
     parts = parts_of(topic, is_bare, layout, output)
-    printer = MessagePrinter(output, parts, count, is_followed=is_followed and group is None)
+    printer = MessagePrinter(topic, output, parts, count, is_followed=is_followed and group is None)
     with connected(broker) as client:
         if group is not None:
             take(client, topic, group, printer, start=start, is_followed=is_followed)
@@ -160,6 +160,7 @@ class MessagePrinter:
 
     def __init__(
         self,
+        topic: str,
         output: Output,
         parts: list[Part] | None,
         count: int | None,
@@ -168,7 +169,7 @@ class MessagePrinter:
     ) -> None:
         self.output, self.parts, self.is_followed = output, parts, is_followed
         self.left = sys.maxsize if count is None else min(count, sys.maxsize)
-        self._shape_of = message_shapes()
+        self._shape_of = message_shapes(topic)
 
     def show(self, partition: int, message: "Message | Received") -> None:
         self.left -= 1
@@ -183,14 +184,14 @@ class MessagePrinter:
             sys.stdout.flush()
 
 
-def message_shapes() -> "Callable[[int, Message | Received], MessageOut | ReceivedOut]":
-    """Returns what makes the shape of a message; an import of its own would cost each message more than the rest."""
+def message_shapes(topic: str) -> "Callable[[int, Message | Received], MessageOut | ReceivedOut]":
+    """Returns what makes the shape of a message of a topic; an import of its own would cost each more than the rest."""
     from ..api.json.messages import message_out, received_out
     from ..model import Message
 
     def shape_of(partition: int, message: "Message | Received") -> "MessageOut | ReceivedOut":
         if isinstance(message, Message):
-            return message_out(partition, message)
+            return message_out(topic, partition, message)
         return received_out(message, message.last_error)
 
     return shape_of

@@ -86,14 +86,15 @@ def export(
     for what in found.left_out:
         click.echo(f"left out of the export of {topic}: {what}", err=True)
     if is_dry_run:
-        output.record({**summary(found.exported), "bytes": stored_bytes, "dry_run": True})
+        facts = {**summary(found.exported), "left_out": found.left_out}
+        output.record({**facts, "bytes": stored_bytes, "dry_run": True})
         return
     try:
         with patient(broker) as client:
             made = write_export(client, found, folder, rate, output)
     except OSError as error:
         raise Refused(f"{folder}: {error.strerror or error}") from error
-    facts = summary(made)
+    facts = {**summary(made), "left_out": found.left_out}
     output.outcome(
         f"{folder}: {facts['offsets']:,} offsets and {facts['delayed']:,} delayed messages of {topic}",
         {"directory": str(folder), **facts, "dry_run": False},

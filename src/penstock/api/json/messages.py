@@ -87,6 +87,7 @@ class MessageOut(msgspec.Struct, kw_only=True, gc=False):
     `dead_letter` is there if it is one.
     """
 
+    topic: str
     partition: int
     offset: int
     timestamp: str
@@ -211,6 +212,7 @@ def provenance_out(died: Provenance | None) -> ProvenanceOut | msgspec.UnsetType
 
 
 def message_out(
+    topic: str,
     partition: int,
     message: Message,
     delay_id: int | msgspec.UnsetType | None = msgspec.UNSET,
@@ -218,6 +220,7 @@ def message_out(
     is_base64: bool = False,
 ) -> MessageOut:
     return MessageOut(
+        topic=topic,
         partition=partition,
         offset=message.offset,
         timestamp=time_text(message.timestamp),

@@ -51,7 +51,7 @@ async def fetch(request: Request) -> Answer:
     command = Read(topic, partition, start, asked.limit, asked.max_bytes)
     found = await _await_messages(request, command, timeout_ns)
     messages = [
-        message_out(partition, one, found.delay_ids.get(one.offset), is_base64=is_base64)
+        message_out(topic, partition, one, found.delay_ids.get(one.offset), is_base64=is_base64)
         for one in found.messages
     ]
     return json_response(
