@@ -1,6 +1,7 @@
 """Exit codes of commands, and one line of text for each error."""
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from ..errors import (
 )
 
 PROGRAM = "penstock"
+# To try again later is no use.
+_NO_RIGHTS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class Exit(IntEnum):
@@ -79,7 +82,7 @@ def run(command: click.Command, args: Sequence[str]) -> int:
     except OSError as error:
         about = f"{error.filename}: " if error.filename is not None else ""
         print_error(f"{about}{error.strerror or error}")
-        return Exit.UNAVAILABLE
+        return Exit.REFUSED if error.errno in _NO_RIGHTS else Exit.UNAVAILABLE
     return Exit.OK
 
 

@@ -53,7 +53,7 @@ A problem is one of
   damage   stored messages are gone, or the log cannot be opened: see penstock log repair
 
 \b
-Exit codes: 0 nothing but notes, 1 torn or damaged, 2 wrong usage, 3 no log there.
+Exit codes: 0 nothing but notes, 1 torn or damaged, 2 wrong usage, 3 no log there or no right to read it.
 """
 
 REPAIR_EPILOG = """\b

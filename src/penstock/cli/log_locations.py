@@ -1,7 +1,7 @@
 """Finds the logs below a directory, and the data directory that they belong to."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def is_data_directory(directory: Path) -> bool:
 
 
 def find_logs(directory: Path) -> list[LogLocation]:
-    """Returns the log in a directory, or those below it. Refused: there is none."""
+    """Returns the log in a directory, or those below it. Refused: there is none. PermissionError: no right to read."""
     logs = [_place(found) for found in _logs_in(directory, _LEVELS_MAX + 1, set())]
     if not logs:
         raise Refused(f"there is no log in {directory}", directory=str(directory))
@@ -46,6 +46,7 @@ def _logs_in(directory: Path, levels: int, seen: set[str]) -> Iterator[Path]:
     with os.scandir(directory) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     if any(_is_of_log(entry.name) for entry in entries):
+        _require_readable(entries)
         yield directory
     elif levels:
         for entry in entries:
@@ -54,6 +55,18 @@ def _logs_in(directory: Path, levels: int, seen: set[str]) -> Iterator[Path]:
                 continue
             if entry.is_dir():
                 yield from _logs_in(directory / entry.name, levels - 1, seen)
+
+
+def _require_readable(entries: Iterable[os.DirEntry[str]]) -> None:
+    """PermissionError: a file of a log may not be read, which says nothing of what is in it."""
+    for entry in entries:
+        if entry.is_file(follow_symlinks=False):
+            try:
+                Path(entry).open("rb").close()
+            except PermissionError:
+                raise
+            except OSError:
+                pass  # It is gone, or the disk does not answer: what reads the log will tell.
 
 
 def _is_of_log(name: str) -> bool:

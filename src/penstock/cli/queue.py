@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,6 +185,10 @@ def opened(directory: Path, *, is_made: bool = False, auto_ack: bool = True) -> 
     from ..embedded.open_queue import open_queue
     from ..errors import FileMissing
 
+    with suppress(FileNotFoundError, NotADirectoryError):
+        directory.joinpath(
+            "meta"
+        ).stat()  # PermissionError: `is_dir` would say that there is nothing.
     is_empty = not directory.joinpath("meta").is_dir()
     # In the directory of a broker `open_queue` would make one more topic. The second pattern is that of an earlier
     # version, whose directory is refused by name.
