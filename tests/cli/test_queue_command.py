@@ -58,6 +58,14 @@ def test_a_queue_that_is_open_is_refused_also_when_its_lock_file_was_removed(pat
         assert queue.get().value == b"mine"
 
 
+@pytest.mark.tier("test")
+def test_a_dead_letter_goes_back_by_its_id_however_many_there_are(path, call):
+    with penstock.open(path, auto_ack=False, max_in_flight=20_000) as queue:
+        queue.put_many([b"x"] * 10_100)
+        queue.reject([*queue.get_many(10_000), *queue.get_many(10_000)])
+    assert call("requeue", path, "10050") == (Exit.OK, "requeued 1, failed 0\n", "")
+
+
 def test_stats_dead_letters_requeue_and_compact(path, call):
     with penstock.open(path, auto_ack=False) as queue:
         queue.put_many([b"good", b"b\xffd\n", b"worse"])

@@ -171,7 +171,9 @@ def requeue(
     if bool(ids) == is_all:
         raise click.UsageError("say which: some ids, or --all")
     with opened(directory) as found:
-        chosen = None if is_all else [one for one in found.dead_letters(10_000) if one.id in ids]
+        chosen = (
+            None if is_all else [one for one in found.dead_letters(sys.maxsize) if one.id in ids]
+        )
         done = found.requeue(chosen)
     missing = set(ids) - {one.id for one in chosen or ()}
     if missing:

@@ -13,8 +13,8 @@ from .prefetch import Prefetch
 from .stats import QueueStats, Timings
 from .write_buffer import GROUP, TOPIC, WriteBuffer
 
-# They are read one by one to be counted.
-_DEAD_LETTERS_COUNTED_MAX = 10_000
+# They are read one by one to be counted, so many at a time: other threads wait meanwhile.
+_DEAD_LETTERS_A_PAGE = 10_000
 
 
 class QueueInspection:
@@ -39,9 +39,9 @@ class QueueInspection:
             return fetched + self._driver.execute(Peek(TOPIC, 0, GROUP, count - len(fetched)))
 
     def stats(self) -> QueueStats:
-        """Counts, sizes and percentiles, as of now; of dead letters up to 10,000 are counted."""
+        """Counts, sizes and percentiles, as of now. Dead letters are read to be counted: many take a while."""
         self._driver.settle()
-        dead = self._driver.execute(BrowseDeadLetters(TOPIC, limit=_DEAD_LETTERS_COUNTED_MAX))
+        dead_letters = self._count_dead_letters()
         self._buffer.flush()
         with self._prefetch.lock:
             self._prefetch.ack_locked()
@@ -54,7 +54,7 @@ class QueueInspection:
             in_flight=found.in_flight - unread,
             done=found.end - found.unfinished,
             expired=found.expired,
-            dead_letters=len(dead.letters),
+            dead_letters=dead_letters,
             first_id=found.start + 1,
             next_id=found.end + 1,
             bytes=found.size_bytes,
@@ -63,3 +63,13 @@ class QueueInspection:
             age=self._timings.age.percentiles(),
             delayed=found.delayed,
         )
+
+    def _count_dead_letters(self) -> int:
+        found, cursor = 0, (0, 0)
+        while True:
+            command = BrowseDeadLetters(TOPIC, limit=_DEAD_LETTERS_A_PAGE, cursor=cursor)
+            page = self._driver.execute(command)
+            found += len(page.letters)
+            if page.cursor is None:
+                return found
+            cursor = page.cursor
