@@ -96,7 +96,7 @@ def test_lines_of_the_standard_input_are_messages(path):
 @pytest.mark.parametrize(
     ("is_full", "code"), [(False, Exit.OUTPUT_CLOSED), (True, Exit.UNAVAILABLE)]
 )
-def test_get_that_cannot_print_takes_nothing(path, is_full, code):
+def test_get_that_cannot_print_takes_nothing_and_costs_no_attempt(path, is_full, code):
     with penstock.open(path) as queue:
         queue.put_many([b"one", b"two", b"three"])
     words = [sys.executable, "-m", "penstock", "queue", "get", path, "--count", "2"]
@@ -111,7 +111,8 @@ def test_get_that_cannot_print_takes_nothing(path, is_full, code):
         os.close(output)
     assert done.returncode == code
     with penstock.open(path) as queue:
-        assert [message.value for message in queue] == [b"one", b"two", b"three"]
+        found = [(message.value, message.attempts) for message in queue]
+    assert found == [(b"one", 1), (b"two", 1), (b"three", 1)]
 
 
 def test_get_takes_more_than_one_poll_brings(path, call):

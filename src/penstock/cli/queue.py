@@ -111,14 +111,20 @@ def put(
 @click.pass_context
 def get(ctx: click.Context, directory: Path, *, count: int, timeout: str, output: Output) -> None:
     """Take messages out and print them. Nothing there: exit code 1."""
+    from ..embedded.answers import release
+
     left = count
     # Not acked by the queue itself: that finishes messages also when the block ends because they cannot be printed.
     with opened(directory, auto_ack=False) as found:
         while left and (messages := found.get_many(min(left, GET_MESSAGES), timeout)):
             found.extend(messages, GET_LEASE)
-            for message in messages:
-                show(message, output=output)
-            sys.stdout.flush()  # Before they are acked: a closed pipe or a full disk must not cost a message.
+            try:
+                for message in messages:
+                    show(message, output=output)
+                sys.stdout.flush()  # Before they are acked: a closed pipe or a full disk must not cost a message.
+            except BaseException:
+                release(found, messages)  # Nor an attempt.
+                raise
             found.ack(messages)
             left, timeout = left - len(messages), "0s"
     if left == count:

@@ -90,6 +90,11 @@ def _no_message(found: object) -> Refused:
     return Refused(f"an answer is for messages that a get returned, or their receipts, not {kind}")
 
 
+def release(queue: "QueueAnswers", held: Iterable[Received]) -> None:
+    """Give back messages of a queue with which nothing was done: the next get has them, and no attempt counts."""
+    answer(queue._driver, Kind.RELEASE, held)
+
+
 class QueueAnswers:
     """The part of a queue that takes answers for its messages."""
 
