@@ -17,6 +17,7 @@ from penstock.errors import (
 )
 
 from .proxies import busy, fake, reply_frame, reply_to
+from .servers import NOWHERE
 
 ONE_TRY = ClientSettings(retry=RetryPolicy(retries=0))
 QUICK = ClientSettings(retry=RetryPolicy(retries=3, backoff_ms=1))
@@ -182,6 +183,27 @@ async def test_silence_and_absence():
                 await other.topics()
     with Client(url, settings=ONE_TRY) as client, pytest.raises(Unreachable, match="refused"):
         client.topics()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.topics(),
+        lambda client: client.publish("orders", b"x"),
+        lambda client: client.poll("orders", "billing"),
+        lambda client: client.fetch("orders", 0),
+    ],
+)
+def test_a_call_waits_for_an_open_breaker_no_longer_than_for_an_answer(ask):
+    """It tells when the next try is; one that waited would have tried, and say that it was refused."""
+    settings = ClientSettings(timeout_s=0.2, retry=RetryPolicy(retries=1, backoff_ms=1))
+    with Client(NOWHERE, settings=settings) as client:
+        for _ in range(3):
+            with pytest.raises(Unreachable):
+                client.topics()
+        for _ in range(2):
+            with pytest.raises(Unreachable, match="5 requests in a row failed; next try in"):
+                ask(client)
 
 
 def test_a_flush_that_is_cancelled_leaves_a_producer_that_goes_on(url):

@@ -72,8 +72,12 @@ def test_breaker_opens_lets_one_try_and_closes():
     for _ in range(2):
         breaker.admit(0.0)
         breaker.failed(0.0, 0.0)
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable) as raised:
         breaker.admit(0.5)
+    # Half a second, if the call has so much time left.
+    policy, found = RetryPolicy(), raised.value
+    assert policy.wait_s(found, 1, 0.0, is_repeatable=True, left_s=0.6) == pytest.approx(0.5)
+    assert policy.wait_s(found, 1, 0.0, is_repeatable=True, left_s=0.4) is None
     breaker.admit(1.1)
     with pytest.raises(Unreachable):
         breaker.admit(1.1)

@@ -1,5 +1,6 @@
 """When to try again, and when not to try at all. Time and chance are arguments."""
 
+import math
 import secrets
 from dataclasses import dataclass
 from typing import Self
@@ -45,15 +46,24 @@ class RetryPolicy:
         return longest_ms * (0.5 + chance / 2) / 1000
 
     def wait_s(
-        self, error: PenstockError, tries: int, chance: float, *, is_repeatable: bool
+        self,
+        error: PenstockError,
+        tries: int,
+        chance: float,
+        *,
+        is_repeatable: bool,
+        left_s: float = math.inf,
     ) -> float | None:
         """The pause before the next try, at least what the server asks for; None: give up.
 
-        It gives up at once if the server asks for more than the longest pause.
+        It gives up at once if the server asks for more than the longest pause, or an open breaker for more than the
+        call has left of its time.
         """
         if tries > self.retries or not may_repeat(error, is_repeatable=is_repeatable):
             return None
         asked_s = wait_asked_s(error)
+        if isinstance(error, Unreachable) and asked_s > left_s:
+            return None
         is_too_long = asked_s * 1000 > self.backoff_ms_max
         return None if is_too_long else max(self.pause_s(tries, chance), asked_s)
 

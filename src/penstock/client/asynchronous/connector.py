@@ -78,6 +78,7 @@ class AsyncConnector:
         `may_repeat`: whether it may be carried out twice; None: as commands of its kind may.
         """
         call, tries = Call(command, acks, wait_s), 0
+        until_s = self.until_s(wait_s)
         while True:
             tries += 1
             try:
@@ -86,12 +87,21 @@ class AsyncConnector:
                 if on_failure is not None:
                     on_failure(error)
                 repeats = is_repeatable(command) if may_repeat is None else may_repeat
-                if not await self.pause(error, tries, is_repeatable=repeats):
+                if not await self.pause(error, tries, until_s, is_repeatable=repeats):
                     raise
 
-    async def pause(self, error: PenstockError, tries: int, *, is_repeatable: bool) -> bool:
+    def until_s(self, wait_s: float) -> float:
+        """Up to when a call that begins now waits for an open breaker: as long as for an answer."""
+        return time.monotonic() + self.settings.timeout_s + wait_s
+
+    async def pause(
+        self, error: PenstockError, tries: int, until_s: float, *, is_repeatable: bool
+    ) -> bool:
         """Wait until the next try; False, at once, if there is to be none."""
-        pause_s = self.retry.wait_s(error, tries, chance(), is_repeatable=is_repeatable)
+        left_s = until_s - time.monotonic()
+        pause_s = self.retry.wait_s(
+            error, tries, chance(), is_repeatable=is_repeatable, left_s=left_s
+        )
         if pause_s is not None:
             await sleep(pause_s)
         return pause_s is not None

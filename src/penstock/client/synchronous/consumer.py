@@ -208,7 +208,7 @@ class Consumer:
         return polled
 
     def _poll_with_retries(self, limit: int, wait_s: float) -> Polled[Delivered] | None:
-        tries = 0
+        tries, until_s = 0, self._connector.until_s(wait_s)
         while not self._stop.is_set():
             tries += 1
             command = poll_command(
@@ -224,8 +224,8 @@ class Consumer:
                 changes = 0 if found.standing is None else found.standing.changes
                 return Polled(parts_of(found.parts, self._connector.name), Delivered, changes)
             except PenstockError as error:
-                retry = self._connector.retry
-                pause_s = retry.wait_s(error, tries, chance(), is_repeatable=True)
+                retry, left_s = self._connector.retry, until_s - time.monotonic()
+                pause_s = retry.wait_s(error, tries, chance(), is_repeatable=True, left_s=left_s)
                 if pause_s is None and not self._stop.is_set():
                     raise
             finally:

@@ -75,12 +75,12 @@ class Prefetch:
 def fetch(connector: Connector, request: FetchRequest) -> Fetched:
     """The reply to a request, after as many tries as the policy allows, also if what comes is damaged."""
     command, wait_s = fetch_command(request), duration_s(request.timeout, "timeout")
-    tries = 0
+    tries, until_s = 0, connector.until_s(wait_s)
     while True:
         tries += 1
         try:
             reply = connector.end(connector.begin(Call(command, wait_s=wait_s)))
             return fetched_of(reply.value, connector.name)
         except PenstockError as error:
-            if not connector.pause(error, tries, is_repeatable=True):
+            if not connector.pause(error, tries, until_s, is_repeatable=True):
                 raise
