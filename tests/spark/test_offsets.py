@@ -134,10 +134,10 @@ def test_only_assigned_partitions_are_read():
 
 def test_what_came_after_the_target_is_not_there():
     target = at(5, 8)
-    seen = ends_up_to(found((0, 9), (0, 9), (0, 9)), target)
+    seen = ends_up_to(found((0, 9), (0, 9), (0, 9)), target, at(0, 0))
     end = Advance(ORDERS).from_start(at(0, 0), seen)
     assert end.next == {"orders/0": 5, "orders/1": 8}
-    assert Advance(ORDERS).from_start(end, ends_up_to(found((0, 50), (0, 50)), target)) is end
+    assert Advance(ORDERS).from_start(end, ends_up_to(found((0, 50), (0, 50)), target, end)) is end
 
 
 sizes = st.lists(st.integers(0, 1000), min_size=1, max_size=6)

@@ -291,6 +291,21 @@ def test_available_now_ends_where_it_began(stream, client, topic):
     assert reported["next"] == {f"{topic}/0": 10, f"{topic}/1": 0, f"{topic}/2": 5}
 
 
+@pytest.mark.parametrize("is_loss_fatal", ["true", "false"])
+def test_a_run_that_begins_at_the_latest_reads_nothing_though_producers_go_on(
+    stream, client, topic, is_loss_fatal
+):
+    """Spark prepares the run before it asks where to begin."""
+    fill(client, topic, 5)
+    one = stream(topic, startingOffsets="latest", failOnDataLoss=is_loss_fatal)
+    one.prepareForTriggerAvailableNow()
+    fill(client, topic, 3)
+    start = one.initialOffset()
+    assert start["next"][f"{topic}/0"] == 8
+    fill(client, topic, 2)
+    assert one.latestOffset(start, ANY) == start
+
+
 def test_a_batch_waits_for_more_messages_but_not_too_long(stream, client, topic):
     fill(client, topic, 5)
     options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "4"}

@@ -203,15 +203,18 @@ def limit_ends(begin: Offsets, latest: Offsets, rows_max: int | None) -> dict[st
     return {key: begin[key] + rows for key, rows in share.items()}
 
 
-def ends_up_to(found: TopicEndsByName, target: StreamOffset) -> TopicEndsByName:
-    """Returns the ends without what came after `target`."""
+def ends_up_to(
+    found: TopicEndsByName, target: StreamOffset, start: StreamOffset
+) -> TopicEndsByName:
+    """Returns the ends without what came after `target`, or after `start` where that is behind it."""
+    last = {key: max(end, start.next.get(key, end)) for key, end in target.next.items()}
     return {
         name: TopicEnds(
             topic.id,
             {
-                number: PartitionEnds(min(ends.earliest, last), min(ends.latest, last))
+                number: PartitionEnds(min(ends.earliest, last[key]), min(ends.latest, last[key]))
                 for number, ends in topic.partitions.items()
-                if (last := target.next.get(key_of(name, int(number)))) is not None
+                if (key := key_of(name, int(number))) in last
             },
         )
         for name, topic in found.items()

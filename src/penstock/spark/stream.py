@@ -135,7 +135,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
         )
         if self._target is not None:
-            return rules.from_start(begun, ends_up_to(found, self._target)).to_json()
+            # Spark sets the target before it asks for the start, which may be the latest offset by then.
+            found = ends_up_to(found, self._target, begun)
+            return rules.from_start(begun, found).to_json()
         end = rules.from_start(begun, found)
         if self._waits_for_more(begun, end):
             return start
