@@ -248,7 +248,7 @@ def test_a_start_is_found_once_and_survives_the_driver(stream, client, topic):
     end = again.latestOffset(first, ANY)
     assert work_of(again, first, end) == [OffsetRange(topic, 0, 5, 10)]
     # The batch is done: from now on Spark's checkpoint knows, and a new query begins anew.
-    again.commit(end)
+    assert again.latestOffset(end, ANY) == end
     assert stream(topic, queryName="once").initialOffset()["next"][f"{topic}/0"] == 10
 
 

@@ -8,7 +8,9 @@ from itertools import chain
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
+from penstock.api.queries import SeeQueryStart
 from penstock.client import Client, Outgoing
+from penstock.errors import NotFound
 from penstock.spark.pipelines.task_runner import number_column
 from penstock.testing.server import running_server
 
@@ -206,6 +208,19 @@ def test_a_batch_that_failed_is_repeated_with_the_same_messages(
     assert "on purpose" in stream.failure()
     stream.before_batch = lambda: None
     assert stream.run() == {2: places(0, 13, 18), 3: places(0, 18, 21)}
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+def test_where_a_query_began_is_kept_until_its_first_batch_is_done(
+    spark, broker, client, topic, checkpoint, start
+):
+    """Also that of a run which has only one batch; a new query of that name begins anew."""
+    fill(client, topic, 5, partition=0)
+    stream = Stream(spark, broker, topic, checkpoint, queryName=topic, startingOffsets=start)
+    stream.before_batch = lambda: client.execute(SeeQueryStart(topic))
+    assert len(stream.run()) == 1
+    with pytest.raises(NotFound):
+        client.execute(SeeQueryStart(topic))
 
 
 def test_a_stream_that_retention_overtook_says_how_many_are_gone(spark, broker, client, checkpoint):

@@ -58,6 +58,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # When the last micro-batch was planned. The first one waits for nothing, as with Kafka's source.
         self._planned_at_s = -math.inf
         self._has_start_kept = options.query is not None
+        # Whether Spark has planned a batch, whose end is in its checkpoint then.
+        self._is_planned = False
 
     def __getstate__(self) -> SourceOptions:
         return self.asked
@@ -129,6 +131,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_deleted = missing and not begun.is_first
             raise (topic_deleted(min(missing)) if is_deleted else error) from None
         self._seen = found
+        if self._is_planned or not begun.is_first:
+            self._forget_start()
         rules = Advance(
             self.asked.topics,
             is_loss_fatal=self.asked.is_loss_fatal,
@@ -170,6 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # The work
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        self._is_planned = True
         ranges = ranges_between(StreamOffset.from_json(start), StreamOffset.from_json(end))
         return [Task(one) for one in split(ranges, self.asked.tasks_min)]
 
@@ -182,13 +187,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Publish in the broker that a batch is done. Spark itself has recorded that already."""
         done = StreamOffset.from_json(end)
         try:
-            self._forget_start()
             if self.asked.group is not None and done.next:
                 self.client.commit(self.asked.group, offsets_by_topic(done.next))
         except Unreachable as error:
             _LOG.warning("progress of group %s not published: %s", self.asked.group, error)
 
     def _forget_start(self) -> None:
+        """Have the broker forget where the query began: Spark's checkpoint has the end of its first batch."""
         if self.asked.query is None or not self._has_start_kept:
             return
         # NotFound: the query went on after a restart, or the reply to this call was lost.
