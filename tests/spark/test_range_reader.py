@@ -291,6 +291,26 @@ def test_available_now_ends_where_it_began(stream, client, topic):
     assert reported["next"] == {f"{topic}/0": 10, f"{topic}/1": 0, f"{topic}/2": 5}
 
 
+def test_progress_in_a_topic_that_is_gone_or_another_one_fails_no_query(stream, client, topic):
+    fill(client, topic, 10)
+    for one in ("gone", "again"):
+        client.create_topic(f"{topic}.{one}", partitions=1)
+        fill(client, f"{topic}.{one}", 5)
+    options = {"subscribePattern": f"{topic}.*", "group": topic, "failOnDataLoss": "false"}
+    one = stream("", **options, startingOffsets="earliest")
+    end = one.latestOffset(one.initialOffset(), ANY)
+    for deleted in ("gone", "again"):
+        client.delete_topic(f"{topic}.{deleted}")
+        one.commit(end)
+        client.create_topic(f"{topic}.again", partitions=1, exist_ok=True)
+    one.commit(end)
+    fill(client, topic, 2)
+    following = one.latestOffset(end, ANY)
+    assert work_of(one, end, following) == [OffsetRange(topic, 0, 10, 12)]
+    one.commit(following)
+    assert client.offsets(topic)[topic][0] == 12
+
+
 @pytest.mark.parametrize("is_loss_fatal", ["true", "false"])
 def test_a_run_that_begins_at_the_latest_reads_nothing_though_producers_go_on(
     stream, client, topic, is_loss_fatal

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ..api.queries import ForgetQueryStart, KeepQueryStart, QueryStart
 from ..client import Client
-from ..errors import NotFound, Unreachable
+from ..errors import NotFound, OffsetOutOfRange, Unavailable
 from .batch import Task, read_task
 from .broker_ends import BrokerEnds, resolve
 from .losses import topic_deleted
@@ -189,7 +189,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             if self.asked.group is not None and done.next:
                 self.client.commit(self.asked.group, offsets_by_topic(done.next))
-        except Unreachable as error:
+        # NotFound, OffsetOutOfRange: a topic of the batch was deleted since, or made again. `latestOffset` says whether
+        # the query may go on.
+        except (Unavailable, NotFound, OffsetOutOfRange) as error:
             _LOG.warning("progress of group %s not published: %s", self.asked.group, error)
 
     def _forget_start(self) -> None:
