@@ -476,6 +476,27 @@ def test_a_file_that_is_gone_or_damaged_is_no_loss_if_the_broker_has_it(broker, 
         assert found.column("value").to_pylist() == values
 
 
+@pytest.mark.parametrize("mode", ["network", "files"])
+def test_damage_that_a_topic_skips_is_a_loss_like_any_other(broker, client, data_dir, mode):
+    name = f"skips-{mode}"
+    small_segments(client, name, on_damage="skip")
+    segments = sorted(data_dir.glob(f"topics/default/{name}.*/partition-0/messages/*.log"))
+    content = bytearray(segments[1].read_bytes())
+    content[5000] ^= 1
+    segments[1].write_bytes(content)
+    whole, damaged = OffsetRange(name, 0, 0, 600), range(40, 80)
+    with pytest.raises(DataLoss, match=f"{name}/0: offsets 40 to 79 are damaged"):
+        list(read_task(asked(broker, name, mode=mode), whole))
+    with pytest.raises(DataLoss, match="offsets 50 to 59 are damaged"):
+        list(read_task(asked(broker, name, mode=mode), OffsetRange(name, 0, 50, 60)))
+    # What is damaged beside a range is no loss of it.
+    for start, end in ((0, 40), (80, 600)):
+        found = read_task(asked(broker, name, mode=mode), OffsetRange(name, 0, start, end))
+        assert offsets_in(found) == [*range(start, end)]
+    found = read_task(asked(broker, name, mode=mode, failOnDataLoss="false"), whole)
+    assert offsets_in(found) == [one for one in range(600) if one not in damaged]
+
+
 def test_a_data_directory_that_is_not_there_is_said(broker, topic_of_files, tmp_path):
     options = asked(broker, topic_of_files, mode="files", dataDir=str(tmp_path / "none"))
     with pytest.raises(Refused, match=r"mode=files: .*none cannot be read here"):

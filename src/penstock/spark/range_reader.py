@@ -8,7 +8,7 @@ from ..client.synchronous.prefetch import Prefetch
 from ..errors import NotFound, OffsetOutOfRange
 from .decoder import BatchPart, parts_of
 from .file_reader import FileReader
-from .losses import lost_by_retention, lost_by_shrinking, topic_deleted
+from .losses import lost_by_damage, lost_by_retention, lost_by_shrinking, topic_deleted
 from .offsets import OffsetRange, key_of
 
 
@@ -34,6 +34,7 @@ class RangeReader:
                 if fetched is None or fetched.next_offset <= at:
                     at = self._after_loss(at, fetched)
                     continue
+                self._check_skipped(fetched, at)
                 yield from parts_of(fetched.batches, at, self._wanted.end)
                 at = fetched.next_offset
         finally:
@@ -57,6 +58,13 @@ class RangeReader:
             return None
         except NotFound:
             raise topic_deleted(self._wanted.topic) from None
+
+    def _check_skipped(self, fetched: Fetched, at: int) -> None:
+        """DataLoss: the broker passed over damage in the range, and a loss is fatal."""
+        for skipped in fetched.skipped:
+            first, end = max(skipped[0], at), min(skipped[1], self._wanted.end)
+            if self._is_loss_fatal and first < end:
+                raise lost_by_damage(self._key, first, end)
 
     def _after_loss(self, at: int, fetched: Fetched | None) -> int:
         """Returns the offset behind the missing part of the range. DataLoss: a loss is fatal."""
