@@ -95,6 +95,7 @@ def test_times_are_milliseconds_or_rfc_3339():
         ({"maxOffsetsPerTrigger": "10"}, "is for a stream only"),
         ({"group": "g"}, "is for a stream only"),
         ({"minOffsetsPerTrigger": "10"}, "is for a stream only"),
+        ({"pushFilters": "true"}, "unknown option 'pushFilters'"),
         ({"provider": "penstock"}, "use CREATE TEMPORARY VIEW"),
         (
             {"startingTimestamp": "1", "startingOffsetsByTimestamp": "{}"},

@@ -94,7 +94,6 @@ OPTIONS = (
         "the group",
         "keep the first starting place in the broker under this name, until a first batch is done",
     ),
-    Option("pushFilters", UsedBy.BATCH, "false", "use filters on partition, offset and timestamp"),
     Option("mode", UsedBy.BOTH, "network", "network, or files: read the broker's files directly"),
     Option("dataDir", UsedBy.BOTH, "the broker's own", "where executors see the data directory"),
     Option(
@@ -178,7 +177,6 @@ class SourceOptions(BrokerOptions):
     is_loss_fatal: bool = True
     group: str | None = None
     query: str | None = None
-    is_filtered: bool = False
     mode: Mode = Mode.NETWORK
     data_dir: str | None = None
 
@@ -210,7 +208,6 @@ def parse_options(given: Mapping[str, str], used_by: UsedBy | None) -> SourceOpt
         is_loss_fatal=asked.flag("failOnDataLoss", default=True),
         group=group,
         query=asked.named("queryName") or group,
-        is_filtered=asked.flag("pushFilters"),
         mode=asked.one_of("mode", Mode, Mode.NETWORK),
         data_dir=asked.text("dataDir"),
         retries=asked.retries(),
