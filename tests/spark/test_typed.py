@@ -102,6 +102,55 @@ def test_every_value_is_a_row(client, topic):
     ]
 
 
+LIKE_JSON = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "integer"},
+        "b": {"type": "array", "items": {"type": "string"}},
+        "c": {"type": "array", "items": {"type": "integer"}},
+        "d": {"type": "object", "properties": {"e": {"type": "integer"}}},
+    },
+}
+LIKE_AVRO = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "a", "type": ["null", "long"]},
+        {"name": "b", "type": ["null", {"type": "array", "items": "string"}]},
+        {"name": "c", "type": ["null", {"type": "array", "items": ["null", "int"]}]},
+        {"name": "d", "type": ["null", {**LINE, "fields": [{"name": "e", "type": "int"}]}]},
+    ],
+}
+FITTING = [{"a": 1}, {"a": 2.0, "b": ["x"], "c": [1, 2.0, None], "d": {"e": 1}}]
+OTHERS = [{"a": 1.5}, {"b": "xyz"}, {"b": {"x": 1}}, {"c": [1.5]}, {"c": "x"}, {"d": [["e", 1]]}]
+
+
+@pytest.mark.parametrize(("language", "schema"), [("JSON", LIKE_JSON), ("AVRO", LIKE_AVRO)])
+def test_json_of_another_type_is_an_error_and_not_made_to_fit(client, topic, language, schema):
+    """Messages without the id of a schema are JSON, also under one of Avro."""
+    subject = f"{topic}-value"
+    client.register_schema(subject, json.dumps(schema), language)
+    typed = TypedValues.of_version(client, subject)
+    data, errors = typed.columns([json.dumps(one).encode() for one in [*FITTING, *OTHERS]])
+    absent = dict.fromkeys("abcd")
+    assert data.to_pylist() == [{**absent, **one} for one in FITTING] + [None] * len(OTHERS)
+    assert [one is None for one in errors.to_pylist()] == [True] * 2 + [False] * len(OTHERS)
+
+
+def test_a_local_timestamp_of_avro_is_text(client, topic):
+    fields = [
+        {"name": name, "type": {"type": "long", "logicalType": f"local-timestamp-{name}"}}
+        for name in ("millis", "micros")
+    ]
+    noon = AT.replace(tzinfo=None)
+    value = {"millis": noon, "micros": noon.replace(microsecond=5)}
+    found = {"millis": "2026-01-31 12:00:00", "micros": "2026-01-31 12:00:00.000005"}
+    subject = f"{topic}-value"
+    schema = client.register_schema(subject, json.dumps({**LINE, "fields": fields}))
+    data, errors = TypedValues.of_version(client, subject).columns([schema.encode(value)])
+    assert (data.to_pylist(), errors.to_pylist()) == ([found], [None])
+
+
 def test_an_older_version_is_resolved_to_the_planned_one(client, topic):
     subject = f"{topic}-value"
     first = {"type": "record", "name": "A", "fields": [{"name": "id", "type": "int"}]}

@@ -36,11 +36,18 @@ def _json_text(value: object) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
+def _whole(value: Any) -> Any:
+    # JSON may have any number here. Arrow would cut off what is behind the point.
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"{value} is not a whole number")
+    return value
+
+
 _TEXT = JSON_TEXT = Shape("string", pa.string(), _json_text)
 _AVRO_PRIMITIVES = {
     "boolean": Shape("boolean", pa.bool_()),
-    "int": Shape("int", pa.int32()),
-    "long": Shape("bigint", pa.int64()),
+    "int": Shape("int", pa.int32(), _whole),
+    "long": Shape("bigint", pa.int64(), _whole),
     "float": Shape("float", pa.float32()),
     "double": Shape("double", pa.float64()),
     "bytes": Shape("binary", pa.binary()),
@@ -54,11 +61,13 @@ _AVRO_LOGICAL = {
     "timestamp-micros": Shape("timestamp", pa.timestamp("us", tz="UTC")),
     "uuid": Shape("string", pa.string(), str),
 }
-_AVRO_AS_TEXT = frozenset({"time-millis", "time-micros"})
+_AVRO_AS_TEXT = frozenset(
+    {"time-millis", "time-micros", "local-timestamp-millis", "local-timestamp-micros"}
+)
 _DECIMAL_DIGITS_MAX = 38
 _JSON_PRIMITIVES = {
     "boolean": Shape("boolean", pa.bool_()),
-    "integer": Shape("bigint", pa.int64()),
+    "integer": Shape("bigint", pa.int64(), _whole),
     "number": Shape("double", pa.float64()),
     "string": Shape("string", pa.string()),
 }
@@ -72,7 +81,7 @@ def struct_of(fields: Sequence[tuple[str, Shape]]) -> Shape:
     converted = [(name, one.convert) for name, one in fields if one.convert is not None]
 
     def convert(value: Any) -> Any:
-        found = dict(value)
+        found = {**value}
         for name, call in converted:
             if found.get(name) is not None:
                 found[name] = call(found[name])
@@ -83,7 +92,13 @@ def struct_of(fields: Sequence[tuple[str, Shape]]) -> Shape:
 
 def array_of(item: Shape) -> Shape:
     inner = item.convert
-    convert = None if inner is None else lambda value: [_converted(inner, one) for one in value]
+
+    def convert(value: Any) -> Any:
+        # Both can be iterated over.
+        if isinstance(value, str | dict):
+            raise TypeError(f"{value!r:.100} is not an array")
+        return [_converted(inner, one) for one in value]
+
     return Shape(f"array<{item.ddl}>", pa.list_(pa.field("element", item.arrow)), convert)
 
 
