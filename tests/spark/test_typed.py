@@ -65,11 +65,29 @@ def test_types_of_json(schema, ddl):
 
 
 def test_types_of_avro():
-    assert avro_shape(ORDER, {}).ddl == (
+    assert avro_shape(ORDER).ddl == (
         "struct<`id`: bigint, `note`: string, `price`: decimal(9,2), `at`: timestamp, "
         "`lines`: array<struct<`n`: int>>, `first`: struct<`n`: int>, `tags`: map<string, string>, "
         "`any`: string, `next`: string>"
     )
+
+
+def test_types_of_one_name_in_two_namespaces_are_two(client, topic):
+    sides = {"left": "int", "right": "string"}
+    for side, kind in sides.items():
+        fields = [{"name": side, "type": kind}]
+        one = {"type": "record", "name": "Side", "namespace": side, "fields": fields}
+        client.register_schema(f"{topic}.{side}", json.dumps(one))
+    names = [(side, f"{side}.Side") for side in sides]
+    fields = [{"name": name, "type": kind} for name, kind in names]
+    schema = client.register_schema(
+        f"{topic}-value",
+        json.dumps({"type": "record", "name": "Both", "fields": fields}),
+        references=[(name, f"{topic}.{side}", 1) for side, name in names],
+    )
+    value = {"left": {"left": 7}, "right": {"right": "seven"}}
+    data, _ = TypedValues.of_version(client, f"{topic}-value").columns([schema.encode(value)])
+    assert data.to_pylist() == [value]
 
 
 def test_every_value_is_a_row(client, topic):
