@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from ..api.units import duration_s
+from ..api.units import datetime_ns, duration_s
 from ..errors import Refused
 from ..model import check_name
 from .columns import DEFAULT_COLUMNS, check_columns
@@ -27,6 +27,8 @@ EARLIEST, LATEST = -2, -1
 """In JSON these two stand for the ends of a partition, as in Kafka."""
 
 _NS_PER_MS = 1_000_000
+# Any later time is after the last message, too.
+_NS_MAX = (1 << 63) - 1
 
 
 OPTIONS = (
@@ -332,7 +334,7 @@ def _place(asked: OptionReader, which: str, default: OffsetSpec) -> OffsetSpec:
             raise Refused(f'option {by_times} looks like {{"orders": {{"0": 1769860800000}}}}')
         return OffsetSpec(
             times_ns=tuple(
-                (topic, tuple((number, ms * _NS_PER_MS) for number, ms in found))
+                (topic, tuple((number, min(ms * _NS_PER_MS, _NS_MAX)) for number, ms in found))
                 for topic, found in pairs
             )
         )
@@ -370,7 +372,7 @@ def _by_partition(
 def time_ns(option: str, text: str) -> int:
     """Returns nanoseconds since 1970, from milliseconds since 1970 or RFC 3339. Refused: it is neither."""
     if text.isascii() and text.isdecimal() and len(text) <= 13:
-        return int(text) * _NS_PER_MS
+        return min(int(text) * _NS_PER_MS, _NS_MAX)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -379,4 +381,4 @@ def time_ns(option: str, text: str) -> int:
         raise Refused(
             f"option {option} must be milliseconds since 1970, or like 2026-01-31T12:00:00Z, got {text[:40]!r}"
         )
-    return int(when.timestamp() * 1_000_000) * 1000
+    return min(max(datetime_ns(when, f"option {option}"), 0), _NS_MAX)
