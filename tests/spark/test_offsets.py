@@ -152,6 +152,11 @@ def test_a_limit_is_used_up_and_never_passed(waiting, rows_max):
     assert sum(end[key] - begin[key] for key in begin) == min(sum(waiting), rows_max)
 
 
+def test_a_partition_with_one_message_does_not_wait_behind_a_long_backlog():
+    end = limit_ends({"orders/0": 0, "orders/1": 7}, {"orders/0": 10**6, "orders/1": 8}, 1000)
+    assert end == {"orders/0": 999, "orders/1": 8}
+
+
 @given(sizes, st.integers(1, 50))
 def test_pieces_are_the_same_messages_in_order(waiting, tasks_min):
     whole = [

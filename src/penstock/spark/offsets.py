@@ -196,9 +196,13 @@ def limit_ends(begin: Offsets, latest: Offsets, rows_max: int | None) -> dict[st
     if rows_max is None or total <= rows_max:
         return dict(latest)
     share = {key: rows * rows_max // total for key, rows in waiting.items()}
-    # The rest of the rounding goes to the partitions with the longest backlog, one each.
+    # The rest of the rounding goes to partitions that would get nothing, which could wait for ever, and then to those
+    # with the longest backlog, one each.
     spare = rows_max - sum(share.values())
-    for key in sorted(share, key=lambda one: (share[one] - waiting[one], one))[:spare]:
+    left = [key for key in share if share[key] < waiting[key]]
+    for key in sorted(left, key=lambda one: (share[one] > 0, share[one] - waiting[one], one))[
+        :spare
+    ]:
         share[key] += 1
     return {key: begin[key] + rows for key, rows in share.items()}
 
