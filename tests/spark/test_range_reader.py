@@ -370,6 +370,27 @@ def test_a_time_beyond_all_messages_is_the_end_and_one_before_them_the_beginning
     assert planned(asked(broker, topic, startingOffsetsByTimestamp=times)) == whole
 
 
+def test_a_batch_of_a_topic_that_was_made_again_is_not_read_from_the_new_one(stream, client, topic):
+    """A batch that Spark repeats, as its driver died, was planned for the topic that was there before."""
+    fill(client, topic, 5)
+    fill(client, topic, 5, partition=1)
+    before = stream(topic, startingOffsets="earliest")
+    start = before.initialOffset()
+    end = before.latestOffset(start, ANY)
+    client.delete_topic(topic)
+    client.create_topic(topic, partitions=1)
+    fill(client, topic, 9)
+    after = stream(topic, startingOffsets="earliest")
+    first, second = after.partitions(start, end)
+    for task in (first, second):
+        with pytest.raises(DataLoss, match=f"{topic}/.: .*deleted and made again"):
+            list(after.read(task))
+    lenient = stream(topic, startingOffsets="earliest", failOnDataLoss="false")
+    assert [*lenient.read(first), *lenient.read(second)] == []
+    following = lenient.latestOffset(end, ANY)
+    assert work_of(lenient, end, following) == [OffsetRange(topic, 0, 0, 9)]
+
+
 def test_new_topics_of_a_pattern_are_found(stream, client, topic):
     one = stream("", subscribePattern=f"{topic}.*", startingOffsets="earliest")
     start = one.initialOffset()

@@ -33,10 +33,10 @@ def freeze_loaded_modules() -> None:
 
 
 class Task(InputPartition):
-    """The range that one task of Spark reads."""
+    """The range that one task of Spark reads. `topic_id`: of which topic, if that was planned before this run."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: OffsetRange, topic_id: int | None = None) -> None:
+        self.wanted, self.topic_id = wanted, topic_id
 
 
 class BatchReader(DataSourceReader):
@@ -59,8 +59,13 @@ class BatchReader(DataSourceReader):
         return read_task(self.asked, partition.wanted)
 
 
-def read_task(options: SourceOptions, wanted: OffsetRange) -> "Iterator[pa.RecordBatch]":
-    """Returns the messages of a range as record batches of Arrow. Runs on the executors."""
+def read_task(
+    options: SourceOptions, wanted: OffsetRange, topic_id: int | None = None
+) -> "Iterator[pa.RecordBatch]":
+    """Returns the messages of a range as record batches of Arrow. Runs on the executors.
+
+    DataLoss: messages are gone, or the topic is not the one with this id, and that is fatal. If not, there are no rows.
+    """
     from .decoder import Decoder
     from .file_reader import FileReader
     from .range_reader import RangeReader
@@ -73,6 +78,8 @@ def read_task(options: SourceOptions, wanted: OffsetRange) -> "Iterator[pa.Recor
     decoder = Decoder(wanted.topic, wanted.partition, columns)
     with brief_errors(), options.connect() as client:
         reader = RangeReader(client, wanted, is_loss_fatal=options.is_loss_fatal)
+        if topic_id is not None and not reader.is_of_topic(topic_id):
+            return
         files = FileReader(options.data_dir) if options.mode is Mode.FILES else None
         found = decoder.record_batches(reader.stored(files))
         if options.schema_id is not None:

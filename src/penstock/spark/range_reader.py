@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ..api.queries import ListEnds
 from ..client import Client
 from ..client.fetch import LIMIT_MAX_BATCHES, PREFETCH_BYTES, Fetched, FetchRequest
 from ..client.synchronous.prefetch import Prefetch
@@ -18,6 +19,21 @@ class RangeReader:
     def __init__(self, client: Client, wanted: OffsetRange, *, is_loss_fatal: bool) -> None:
         self._client, self._wanted, self._is_loss_fatal = client, wanted, is_loss_fatal
         self._key = key_of(wanted.topic, wanted.partition)
+
+    def is_of_topic(self, topic_id: int) -> bool:
+        """Whether the topic is still the one with this id. DataLoss: it is not, or it is gone, and a loss is fatal."""
+        name = self._wanted.topic
+        found = self._client.execute(ListEnds([name])).topics.get(name)
+        if found is None:
+            raise topic_deleted(name)
+        if found.id == topic_id:
+            return True
+        if self._is_loss_fatal:
+            # It may have fewer partitions now.
+            ends = found.partitions.get(str(self._wanted.partition))
+            latest = 0 if ends is None else ends.latest
+            raise lost_by_shrinking(self._key, self._wanted.start, latest, is_same=False)
+        return False
 
     def stored(self, files: FileReader | None = None) -> Iterator[BatchPart]:
         """Yields the stored batches of the range. DataLoss: a part of it was removed, and that is fatal."""

@@ -175,12 +175,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         self._is_planned = True
-        ranges = ranges_between(StreamOffset.from_json(start), StreamOffset.from_json(end))
-        return [Task(one) for one in split(ranges, self.asked.tasks_min)]
+        planned = StreamOffset.from_json(end)
+        ranges = ranges_between(StreamOffset.from_json(start), planned)
+        return [
+            Task(one, planned.ids.get(one.topic)) for one in split(ranges, self.asked.tasks_min)
+        ]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, Task), "we planned it"
-        return read_task(self.asked, partition.wanted)
+        return read_task(self.asked, partition.wanted, partition.topic_id)
 
     @brief_errors()
     def commit(self, end: Json) -> None:
