@@ -291,6 +291,8 @@ def _topics(asked: OptionReader) -> Topics:
 
 def _subscribed(asked: OptionReader) -> Topics:
     names = _words(asked.text("subscribe"))
+    if not names:
+        raise Refused("option subscribe names no topic")
     return Topics(names=tuple(dict.fromkeys(check_name(name, "topic") for name in names)))
 
 
@@ -346,7 +348,7 @@ def _place(asked: OptionReader, which: str, default: OffsetSpec) -> OffsetSpec:
     if word.lower() in named:
         return named[word.lower()]
     offsets = asked.json(by_offset)
-    if offsets is None:
+    if not offsets:
         raise Refused(f"option {by_offset} must be {', '.join(named)} or JSON, got {word[:40]!r}")
     least = EARLIEST if which == "starting" else LATEST
     return OffsetSpec(
@@ -361,7 +363,7 @@ def _by_partition(
         raise Refused(f'option {option} looks like {{"orders": {{"0": 23}}}}, got {given!r}')
     found, what = [], "time" if option.endswith("Timestamp") else "offset"
     for partition, offset in given.items():
-        if not partition.isdecimal() or not isinstance(offset, int) or offset < least:
+        if not partition.isdecimal() or type(offset) is not int or offset < least:
             raise Refused(
                 f"option {option}: partition {partition!r} of {topic} has {what} {offset!r}"
             )
