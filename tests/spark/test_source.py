@@ -1,5 +1,6 @@
 """The source in Spark itself: what is read is what was published, whatever goes wrong."""
 
+import json
 import os
 import time
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 DEADLINE_S = 1200
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def reader(spark, broker, topic, **options):
@@ -145,6 +147,24 @@ def test_a_batch_reads_the_part_that_was_asked_for(spark, broker, client, topic)
         f"CREATE OR REPLACE TEMPORARY VIEW v USING penstock OPTIONS (url '{broker}', subscribe '{topic}')"
     )
     assert spark.sql("SELECT count(*), count(distinct partition) FROM v").first()[:] == (150, 2)
+
+
+def test_times_are_instants_whatever_a_plain_timestamp_is_in_the_session(
+    spark, broker, client, topic
+):
+    schema = {"type": "long", "logicalType": "timestamp-micros"}
+    codec = client.register_schema(f"{topic}-value", json.dumps(schema))
+    client.publish(topic, codec.encode(NOON), ttl="1h")
+    columns = "timestamp,expires_at,dead_letter"
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        rows = reader(spark, broker, topic, columns=columns, schema="registry").load()
+        (row,) = rows.selectExpr("*", "unix_micros(data) AS at").collect()
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+    assert row.expires_at - row.timestamp == timedelta(hours=1)
+    assert (row.data_error, row.dead_letter) == (None, None)
+    assert row["at"] == (NOON - EPOCH) // timedelta(microseconds=1)
 
 
 def test_a_filter_of_one_query_narrows_no_other_query_of_the_table(spark, broker, client, topic):

@@ -66,7 +66,7 @@ def test_types_of_json(schema, ddl):
 
 def test_types_of_avro():
     assert avro_shape(ORDER).ddl == (
-        "struct<`id`: bigint, `note`: string, `price`: decimal(9,2), `at`: timestamp, "
+        "struct<`id`: bigint, `note`: string, `price`: decimal(9,2), `at`: timestamp_ltz, "
         "`lines`: array<struct<`n`: int>>, `first`: struct<`n`: int>, `tags`: map<string, string>, "
         "`any`: string, `next`: string>"
     )
@@ -203,7 +203,7 @@ def test_protobuf_is_typed_by_the_first_message(client, topic):
     typed = TypedValues.of_version(client, subject)
     line = "struct<`n`: int, `price`: double>"
     assert typed.shape.ddl == (
-        "struct<`id`: bigint, `note`: string, `large`: decimal(20,0), `colour`: string, `at`: timestamp, "
+        "struct<`id`: bigint, `note`: string, `large`: decimal(20,0), `colour`: string, `at`: timestamp_ltz, "
         f"`lines`: array<{line}>, `by_number`: map<string, {line}>, `few`: int, `any`: string, `next`: string, "
         "`cash`: boolean, `card`: binary, `colours`: array<string>, `nothing`: string>"
     )

@@ -57,8 +57,8 @@ _AVRO_PRIMITIVES = {
 }
 _AVRO_LOGICAL = {
     "date": Shape("date", pa.date32()),
-    "timestamp-millis": Shape("timestamp", pa.timestamp("us", tz="UTC")),
-    "timestamp-micros": Shape("timestamp", pa.timestamp("us", tz="UTC")),
+    "timestamp-millis": Shape("timestamp_ltz", pa.timestamp("us", tz="UTC")),
+    "timestamp-micros": Shape("timestamp_ltz", pa.timestamp("us", tz="UTC")),
     "uuid": Shape("string", pa.string(), str),
 }
 _AVRO_AS_TEXT = frozenset(

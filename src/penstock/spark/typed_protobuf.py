@@ -61,7 +61,7 @@ def protobuf_shape(kind: Any) -> Shape:
 def _message_shape(descriptor: Any, outer: tuple[str, ...]) -> Shape:
     name = descriptor.full_name
     if name == "google.protobuf.Timestamp":
-        return Shape("timestamp", pa.timestamp("us", tz="UTC"), _microseconds)
+        return Shape("timestamp_ltz", pa.timestamp("us", tz="UTC"), _microseconds)
     if name in _WRAPPERS:
         value = _SCALARS[descriptor.fields_by_name["value"].type]
         return value._replace(convert=lambda message: message.value)
