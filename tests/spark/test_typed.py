@@ -326,6 +326,8 @@ def test_a_batch_and_a_stream_in_spark(spark, broker, client, topic, tmp_path):
     again = with_data(archived, f"{topic}-value", url=broker).collect()
     assert sorted(one.data.id for one in again if one.data) == list(range(100))
     assert [bytes(one.value) for one in again if one.data_error] == [b"junk"]
+    with pytest.raises(Refused, match="a binary column value is needed; there are key"):
+        with_data(archived.select("key"), f"{topic}-value", url=broker)
     client.execute(DeleteSubject(f"{topic}-value"))
     with pytest.raises(Exception, match="is deleted"):
         spark.read.format("penstock").options(**options).load()
