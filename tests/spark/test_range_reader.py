@@ -356,20 +356,6 @@ def test_partitions_begin_at_times_of_their_own(broker, client, topic):
         planned(asked(broker, topic, startingOffsetsByTimestamp=f'{{"{topic}": {{"0": 0}}}}'))
 
 
-@pytest.mark.parametrize("late", ["9999-12-31T23:59:59Z", "9999999999999"])
-def test_a_time_beyond_all_messages_is_the_end_and_one_before_them_the_beginning(
-    broker, client, topic, late
-):
-    fill(client, topic, 5)
-    whole, day_one = [OffsetRange(topic, 0, 0, 5)], "0001-01-01T00:00:00Z"
-    found = asked(broker, topic, startingTimestamp=day_one, endingTimestamp=late)
-    assert planned(found) == whole
-    assert planned(asked(broker, topic, startingTimestamp=late)) == []
-    assert planned(asked(broker, topic, endingTimestamp=day_one)) == []
-    times = f'{{"{topic}": {{"0": 0, "1": {10**18}}}}}'
-    assert planned(asked(broker, topic, startingOffsetsByTimestamp=times)) == whole
-
-
 def test_a_batch_of_a_topic_that_was_made_again_is_not_read_from_the_new_one(stream, client, topic):
     """A batch that Spark repeats, as its driver died, was planned for the topic that was there before."""
     fill(client, topic, 5)
