@@ -115,6 +115,15 @@ def test_a_checkpoint_of_another_topic_is_refused_whatever_loss_is_allowed():
             Advance(ORDERS, is_loss_fatal=is_fatal).from_start(start, found((0, 9)))
 
 
+def test_a_checkpoint_of_more_partitions_is_refused_unless_loss_is_allowed():
+    """Were one left out and taken again later, it would be read from its beginning once more."""
+    second, seen = Topics(partitions=(("orders", (1,)),)), found((0, 9), (0, 9))
+    with pytest.raises(Refused, match="query over orders/0, this one reads orders/1:"):
+        Advance(second).from_start(at(5, 6), seen)
+    end = Advance(second, is_loss_fatal=False).from_start(at(5, 6), seen)
+    assert ranges_between(at(5, 6), end) == [OffsetRange("orders", 1, 6, 9)]
+
+
 def test_a_topic_of_a_pattern_may_go_if_loss_is_allowed():
     start = StreamOffset({"orders/0": 5, "other/0": 3}, {"orders": 7, "other": 8})
     rules = Advance(Topics(pattern="o.*"), is_loss_fatal=False)

@@ -252,6 +252,13 @@ def test_a_start_is_found_once_and_survives_the_driver(stream, client, topic):
     assert stream(topic, queryName="once").initialOffset()["next"][f"{topic}/0"] == 10
 
 
+def test_a_start_is_that_of_the_partitions_that_are_read(stream, client, topic):
+    fill(client, topic, 5)
+    for number, latest in ((0, 5), (1, 0)):
+        one = stream("", assign=f'{{"{topic}": [{number}]}}', queryName=topic)
+        assert one.initialOffset()["next"] == {f"{topic}/{number}": latest}
+
+
 def test_without_a_name_a_planned_batch_is_still_repeated_exactly(stream, client, topic):
     fill(client, topic, 5)
     one = stream(topic)

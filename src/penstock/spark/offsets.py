@@ -163,6 +163,9 @@ class Advance:
         foreign = {name for name in kept if not _is_read(self.topics, name)}
         if foreign and (foreign == kept or self.is_loss_fatal):
             raise checkpoint_of_another(sorted(foreign), str(self.topics))
+        left_out = [key for key in start.next if not self.topics.takes(*_place_of(key))]
+        if left_out and self.is_loss_fatal:
+            raise checkpoint_of_another(sorted(left_out), str(self.topics))
         for name in sorted(kept - set(found) - foreign):
             # A topic of a pattern may be deleted; a topic that was named has to be there.
             if self.is_loss_fatal or named is not None:

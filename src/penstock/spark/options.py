@@ -135,7 +135,8 @@ class Topics(NamedTuple):
     def __str__(self) -> str:
         if self.pattern is not None:
             return f"topics like {self.pattern}"
-        return ", ".join(self.fixed_names() or ())
+        parts = [f"{name}/{one}" for name, numbers in self.partitions for one in numbers]
+        return ", ".join(parts or self.names)
 
 
 PartitionNumbers = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
