@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.codec import decode_messages, encode_messages, stamp, verify
+from penstock.codec.compression import Compression
 from penstock.codec.decode import open_body
 from penstock.codec.kafka_header import read_header
 from penstock.codec.kafka_writer import kafka_batch_of
 from penstock.codec.verbatim import keep_verbatim, records_of
 from penstock.model import Message
 from penstock.spark.columns import COLUMNS
-from penstock.spark.decoder import BatchPart, Decoder, arrow_schema
+from penstock.spark.decoder import BYTES_MAX, BatchPart, Decoder, arrow_schema
 
 pytestmark = pytest.mark.tier("test")
 ALL = tuple(one.name for one in COLUMNS)
@@ -100,6 +101,14 @@ def test_rows_are_the_messages(batches, data):
     assert all(batch.schema.equals(arrow_schema(ALL)) for batch in made)
     for batch in made:
         batch.validate(full=True)
+
+
+def test_large_messages_are_not_joined_without_end_however_well_they_are_compressed():
+    batch = encode_messages([Message(bytes(1 << 20))], compression=Compression.ZSTD).to_bytes()
+    one = BatchPart(verify(batch), memoryview(batch), 0, 1)
+    made = [found.nbytes for found in Decoder("orders", 3, ["value"]).record_batches([one] * 40)]
+    assert sum(made) > 40 << 20
+    assert max(made) < BYTES_MAX + (2 << 20)
 
 
 FIRST_ROWS = """

@@ -115,6 +115,15 @@ def test_a_checkpoint_of_another_topic_is_refused_whatever_loss_is_allowed():
             Advance(ORDERS, is_loss_fatal=is_fatal).from_start(start, found((0, 9)))
 
 
+def test_a_checkpoint_of_more_partitions_is_refused_unless_loss_is_allowed():
+    """Were one left out and taken again later, it would be read from its beginning once more."""
+    second, seen = Topics(partitions=(("orders", (1,)),)), found((0, 9), (0, 9))
+    with pytest.raises(Refused, match="query over orders/0, this one reads orders/1:"):
+        Advance(second).from_start(at(5, 6), seen)
+    end = Advance(second, is_loss_fatal=False).from_start(at(5, 6), seen)
+    assert ranges_between(at(5, 6), end) == [OffsetRange("orders", 1, 6, 9)]
+
+
 def test_a_topic_of_a_pattern_may_go_if_loss_is_allowed():
     start = StreamOffset({"orders/0": 5, "other/0": 3}, {"orders": 7, "other": 8})
     rules = Advance(Topics(pattern="o.*"), is_loss_fatal=False)
@@ -134,10 +143,10 @@ def test_only_assigned_partitions_are_read():
 
 def test_what_came_after_the_target_is_not_there():
     target = at(5, 8)
-    seen = ends_up_to(found((0, 9), (0, 9), (0, 9)), target)
+    seen = ends_up_to(found((0, 9), (0, 9), (0, 9)), target, at(0, 0))
     end = Advance(ORDERS).from_start(at(0, 0), seen)
     assert end.next == {"orders/0": 5, "orders/1": 8}
-    assert Advance(ORDERS).from_start(end, ends_up_to(found((0, 50), (0, 50)), target)) is end
+    assert Advance(ORDERS).from_start(end, ends_up_to(found((0, 50), (0, 50)), target, end)) is end
 
 
 sizes = st.lists(st.integers(0, 1000), min_size=1, max_size=6)
@@ -150,6 +159,11 @@ def test_a_limit_is_used_up_and_never_passed(waiting, rows_max):
     end = limit_ends(begin, latest, rows_max)
     assert all(begin[key] <= end[key] <= latest[key] for key in begin)
     assert sum(end[key] - begin[key] for key in begin) == min(sum(waiting), rows_max)
+
+
+def test_a_partition_with_one_message_does_not_wait_behind_a_long_backlog():
+    end = limit_ends({"orders/0": 0, "orders/1": 7}, {"orders/0": 10**6, "orders/1": 8}, 1000)
+    assert end == {"orders/0": 999, "orders/1": 8}
 
 
 @given(sizes, st.integers(1, 50))

@@ -83,6 +83,9 @@ def test_times_are_milliseconds_or_rfc_3339():
         ({"startingOffsets": '{"orders": {"0": "7"}}'}, "has offset '7'"),
         ({"startingOffsets": '{"orders": 7}'}, 'looks like {"orders": {"0": 23}}'),
         ({"endingOffsets": "earliest"}, "must be latest or JSON"),
+        ({"startingOffsets": "{}"}, "must be latest, earliest or JSON, got '{}'"),
+        ({"startingOffsets": '{"orders": {"0": true}}'}, "has offset True"),
+        ({"subscribe": " , "}, "names no topic"),
         ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "give one of"),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
         ({"startingTimestamp": "2026-01-31T12:00:00"}, "milliseconds since 1970"),
@@ -95,6 +98,7 @@ def test_times_are_milliseconds_or_rfc_3339():
         ({"maxOffsetsPerTrigger": "10"}, "is for a stream only"),
         ({"group": "g"}, "is for a stream only"),
         ({"minOffsetsPerTrigger": "10"}, "is for a stream only"),
+        ({"pushFilters": "true"}, "unknown option 'pushFilters'"),
         ({"provider": "penstock"}, "use CREATE TEMPORARY VIEW"),
         (
             {"startingTimestamp": "1", "startingOffsetsByTimestamp": "{}"},

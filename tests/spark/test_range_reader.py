@@ -248,8 +248,15 @@ def test_a_start_is_found_once_and_survives_the_driver(stream, client, topic):
     end = again.latestOffset(first, ANY)
     assert work_of(again, first, end) == [OffsetRange(topic, 0, 5, 10)]
     # The batch is done: from now on Spark's checkpoint knows, and a new query begins anew.
-    again.commit(end)
+    assert again.latestOffset(end, ANY) == end
     assert stream(topic, queryName="once").initialOffset()["next"][f"{topic}/0"] == 10
+
+
+def test_a_start_is_that_of_the_partitions_that_are_read(stream, client, topic):
+    fill(client, topic, 5)
+    for number, latest in ((0, 5), (1, 0)):
+        one = stream("", assign=f'{{"{topic}": [{number}]}}', queryName=topic)
+        assert one.initialOffset()["next"] == {f"{topic}/{number}": latest}
 
 
 def test_without_a_name_a_planned_batch_is_still_repeated_exactly(stream, client, topic):
@@ -291,6 +298,41 @@ def test_available_now_ends_where_it_began(stream, client, topic):
     assert reported["next"] == {f"{topic}/0": 10, f"{topic}/1": 0, f"{topic}/2": 5}
 
 
+def test_progress_in_a_topic_that_is_gone_or_another_one_fails_no_query(stream, client, topic):
+    fill(client, topic, 10)
+    for one in ("gone", "again"):
+        client.create_topic(f"{topic}.{one}", partitions=1)
+        fill(client, f"{topic}.{one}", 5)
+    options = {"subscribePattern": f"{topic}.*", "group": topic, "failOnDataLoss": "false"}
+    one = stream("", **options, startingOffsets="earliest")
+    end = one.latestOffset(one.initialOffset(), ANY)
+    for deleted in ("gone", "again"):
+        client.delete_topic(f"{topic}.{deleted}")
+        one.commit(end)
+        client.create_topic(f"{topic}.again", partitions=1, exist_ok=True)
+    one.commit(end)
+    fill(client, topic, 2)
+    following = one.latestOffset(end, ANY)
+    assert work_of(one, end, following) == [OffsetRange(topic, 0, 10, 12)]
+    one.commit(following)
+    assert client.offsets(topic)[topic][0] == 12
+
+
+@pytest.mark.parametrize("is_loss_fatal", ["true", "false"])
+def test_a_run_that_begins_at_the_latest_reads_nothing_though_producers_go_on(
+    stream, client, topic, is_loss_fatal
+):
+    """Spark prepares the run before it asks where to begin."""
+    fill(client, topic, 5)
+    one = stream(topic, startingOffsets="latest", failOnDataLoss=is_loss_fatal)
+    one.prepareForTriggerAvailableNow()
+    fill(client, topic, 3)
+    start = one.initialOffset()
+    assert start["next"][f"{topic}/0"] == 8
+    fill(client, topic, 2)
+    assert one.latestOffset(start, ANY) == start
+
+
 def test_a_batch_waits_for_more_messages_but_not_too_long(stream, client, topic):
     fill(client, topic, 5)
     options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "4"}
@@ -319,6 +361,27 @@ def test_partitions_begin_at_times_of_their_own(broker, client, topic):
     ]
     with pytest.raises(Refused, match=f"{topic}/1 is missing"):
         planned(asked(broker, topic, startingOffsetsByTimestamp=f'{{"{topic}": {{"0": 0}}}}'))
+
+
+def test_a_batch_of_a_topic_that_was_made_again_is_not_read_from_the_new_one(stream, client, topic):
+    """A batch that Spark repeats, as its driver died, was planned for the topic that was there before."""
+    fill(client, topic, 5)
+    fill(client, topic, 5, partition=1)
+    before = stream(topic, startingOffsets="earliest")
+    start = before.initialOffset()
+    end = before.latestOffset(start, ANY)
+    client.delete_topic(topic)
+    client.create_topic(topic, partitions=1)
+    fill(client, topic, 9)
+    after = stream(topic, startingOffsets="earliest")
+    first, second = after.partitions(start, end)
+    for task in (first, second):
+        with pytest.raises(DataLoss, match=f"{topic}/.: .*deleted and made again"):
+            list(after.read(task))
+    lenient = stream(topic, startingOffsets="earliest", failOnDataLoss="false")
+    assert [*lenient.read(first), *lenient.read(second)] == []
+    following = lenient.latestOffset(end, ANY)
+    assert work_of(lenient, end, following) == [OffsetRange(topic, 0, 0, 9)]
 
 
 def test_new_topics_of_a_pattern_are_found(stream, client, topic):
@@ -423,7 +486,7 @@ def test_sealed_files_are_read_without_the_broker(broker, client, topic_of_files
     assert rows == 500
 
 
-def test_a_file_that_is_gone_or_damaged_is_no_loss_if_the_broker_has_it(broker, client, data_dir):
+def test_a_file_that_cannot_be_read_is_no_loss_if_the_broker_has_it(broker, client, data_dir):
     small_segments(client, "damaged-copy")
     copy = data_dir.parent / "copy"
     shutil.copytree(data_dir / "topics", copy / "topics")
@@ -433,12 +496,36 @@ def test_a_file_that_is_gone_or_damaged_is_no_loss_if_the_broker_has_it(broker, 
     content[-100] ^= 1
     segments[1].write_bytes(content)
     options = asked(broker, "damaged-copy", mode="files", dataDir=str(copy))
-    for start in (0, 200):
+    # A copy of links; links are not followed.
+    segments[9].unlink()
+    segments[9].symlink_to(data_dir)
+    for start in (0, 200, 360):
         found = pa.Table.from_batches(
             read_task(options, OffsetRange("damaged-copy", 0, start, 600))
         )
         values = [b"%d" % one + bytes(1000) for one in range(start, 600)]
         assert found.column("value").to_pylist() == values
+
+
+@pytest.mark.parametrize("mode", ["network", "files"])
+def test_damage_that_a_topic_skips_is_a_loss_like_any_other(broker, client, data_dir, mode):
+    name = f"skips-{mode}"
+    small_segments(client, name, on_damage="skip")
+    segments = sorted(data_dir.glob(f"topics/default/{name}.*/partition-0/messages/*.log"))
+    content = bytearray(segments[1].read_bytes())
+    content[5000] ^= 1
+    segments[1].write_bytes(content)
+    whole, damaged = OffsetRange(name, 0, 0, 600), range(40, 80)
+    with pytest.raises(DataLoss, match=f"{name}/0: offsets 40 to 79 are damaged"):
+        list(read_task(asked(broker, name, mode=mode), whole))
+    with pytest.raises(DataLoss, match="offsets 50 to 59 are damaged"):
+        list(read_task(asked(broker, name, mode=mode), OffsetRange(name, 0, 50, 60)))
+    # What is damaged beside a range is no loss of it.
+    for start, end in ((0, 40), (80, 600)):
+        found = read_task(asked(broker, name, mode=mode), OffsetRange(name, 0, start, end))
+        assert offsets_in(found) == [*range(start, end)]
+    found = read_task(asked(broker, name, mode=mode, failOnDataLoss="false"), whole)
+    assert offsets_in(found) == [one for one in range(600) if one not in damaged]
 
 
 def test_a_data_directory_that_is_not_there_is_said(broker, topic_of_files, tmp_path):

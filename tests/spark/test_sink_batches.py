@@ -143,6 +143,11 @@ def test_one_value_may_be_larger_than_a_batch_should_be():
         ({"headers": [[], [{"key": None, "value": b""}]]}, "column headers"),
         ({"ttl": [timedelta(0), None]}, "column ttl"),
         ({"priority": [0, 5]}, "priority must be in 0..4, got 5"),
+        (
+            {"timestamp": [EPOCH, datetime(9999, 12, 31, tzinfo=UTC)]},
+            "column timestamp: 9999-12-31",
+        ),
+        ({"timestamp": [datetime(1, 1, 1, tzinfo=UTC), None]}, "column timestamp: 0001-01-01"),
     ],
 )
 def test_a_wrong_row_is_refused_with_its_column(column, says):

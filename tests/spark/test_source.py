@@ -1,5 +1,6 @@
 """The source in Spark itself: what is read is what was published, whatever goes wrong."""
 
+import json
 import os
 import time
 from datetime import UTC, datetime, timedelta
@@ -8,7 +9,9 @@ from itertools import chain
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
+from penstock.api.queries import SeeQueryStart
 from penstock.client import Client, Outgoing
+from penstock.errors import NotFound
 from penstock.spark.pipelines.task_runner import number_column
 from penstock.testing.server import running_server
 
@@ -19,6 +22,7 @@ pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 DEADLINE_S = 1200
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def reader(spark, broker, topic, **options):
@@ -145,26 +149,31 @@ def test_a_batch_reads_the_part_that_was_asked_for(spark, broker, client, topic)
     assert spark.sql("SELECT count(*), count(distinct partition) FROM v").first()[:] == (150, 2)
 
 
-def test_filters_are_used_and_change_nothing(spark, broker, client, topic):
+def test_times_are_instants_whatever_a_plain_timestamp_is_in_the_session(
+    spark, broker, client, topic
+):
+    schema = {"type": "long", "logicalType": "timestamp-micros"}
+    codec = client.register_schema(f"{topic}-value", json.dumps(schema))
+    client.publish(topic, codec.encode(NOON), ttl="1h")
+    columns = "timestamp,expires_at,dead_letter"
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        rows = reader(spark, broker, topic, columns=columns, schema="registry").load()
+        (row,) = rows.selectExpr("*", "unix_micros(data) AS at").collect()
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+    assert row.expires_at - row.timestamp == timedelta(hours=1)
+    assert (row.data_error, row.dead_letter) == (None, None)
+    assert row["at"] == (NOON - EPOCH) // timedelta(microseconds=1)
+
+
+def test_a_filter_of_one_query_narrows_no_other_query_of_the_table(spark, broker, client, topic):
+    """Spark keeps the plan of a source that takes filters, and the tests have its setting for that on."""
     fill(client, topic, 100, partition=0)
-    between = client.fetch(topic, 0, offset=99).batches[0][0].max_timestamp // 1000 + 1
     fill(client, topic, 50, partition=1)
-    plain = reader(spark, broker, topic, columns="partition,offset,timestamp").load()
-    pushed = reader(
-        spark, broker, topic, columns="partition,offset,timestamp", pushFilters="true"
-    ).load()
-    when = f"timestamp_micros({between})"
-    for condition in (
-        "partition = 1 AND offset >= 10 AND offset < 20",
-        "partition IN (0, 7) AND offset > 95",
-        "offset = 3",
-        f"timestamp >= {when}",
-        f"timestamp < {when} AND offset <= 5",
-        "partition = 9",
-    ):
-        expected = sorted(map(tuple, plain.where(condition).collect()))
-        assert sorted(map(tuple, pushed.where(condition).collect())) == expected, condition
-    assert pushed.where("partition = 1 AND offset >= 10").rdd.getNumPartitions() == 1
+    rows = reader(spark, broker, topic, columns="partition,offset").load()
+    part = rows.where("partition = 1 AND offset < 20")
+    assert (part.count(), rows.count(), part.union(rows).count()) == (20, 150, 170)
 
 
 def test_a_stream_reads_everything_once_in_batches_of_its_limit(
@@ -206,6 +215,19 @@ def test_a_batch_that_failed_is_repeated_with_the_same_messages(
     assert "on purpose" in stream.failure()
     stream.before_batch = lambda: None
     assert stream.run() == {2: places(0, 13, 18), 3: places(0, 18, 21)}
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+def test_where_a_query_began_is_kept_until_its_first_batch_is_done(
+    spark, broker, client, topic, checkpoint, start
+):
+    """Also that of a run which has only one batch; a new query of that name begins anew."""
+    fill(client, topic, 5, partition=0)
+    stream = Stream(spark, broker, topic, checkpoint, queryName=topic, startingOffsets=start)
+    stream.before_batch = lambda: client.execute(SeeQueryStart(topic))
+    assert len(stream.run()) == 1
+    with pytest.raises(NotFound):
+        client.execute(SeeQueryStart(topic))
 
 
 def test_a_stream_that_retention_overtook_says_how_many_are_gone(spark, broker, client, checkpoint):

@@ -65,11 +65,29 @@ def test_types_of_json(schema, ddl):
 
 
 def test_types_of_avro():
-    assert avro_shape(ORDER, {}).ddl == (
-        "struct<`id`: bigint, `note`: string, `price`: decimal(9,2), `at`: timestamp, "
+    assert avro_shape(ORDER).ddl == (
+        "struct<`id`: bigint, `note`: string, `price`: decimal(9,2), `at`: timestamp_ltz, "
         "`lines`: array<struct<`n`: int>>, `first`: struct<`n`: int>, `tags`: map<string, string>, "
         "`any`: string, `next`: string>"
     )
+
+
+def test_types_of_one_name_in_two_namespaces_are_two(client, topic):
+    sides = {"left": "int", "right": "string"}
+    for side, kind in sides.items():
+        fields = [{"name": side, "type": kind}]
+        one = {"type": "record", "name": "Side", "namespace": side, "fields": fields}
+        client.register_schema(f"{topic}.{side}", json.dumps(one))
+    names = [(side, f"{side}.Side") for side in sides]
+    fields = [{"name": name, "type": kind} for name, kind in names]
+    schema = client.register_schema(
+        f"{topic}-value",
+        json.dumps({"type": "record", "name": "Both", "fields": fields}),
+        references=[(name, f"{topic}.{side}", 1) for side, name in names],
+    )
+    value = {"left": {"left": 7}, "right": {"right": "seven"}}
+    data, _ = TypedValues.of_version(client, f"{topic}-value").columns([schema.encode(value)])
+    assert data.to_pylist() == [value]
 
 
 def test_every_value_is_a_row(client, topic):
@@ -100,6 +118,55 @@ def test_every_value_is_a_row(client, topic):
         True,
         False,
     ]
+
+
+LIKE_JSON = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "integer"},
+        "b": {"type": "array", "items": {"type": "string"}},
+        "c": {"type": "array", "items": {"type": "integer"}},
+        "d": {"type": "object", "properties": {"e": {"type": "integer"}}},
+    },
+}
+LIKE_AVRO = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "a", "type": ["null", "long"]},
+        {"name": "b", "type": ["null", {"type": "array", "items": "string"}]},
+        {"name": "c", "type": ["null", {"type": "array", "items": ["null", "int"]}]},
+        {"name": "d", "type": ["null", {**LINE, "fields": [{"name": "e", "type": "int"}]}]},
+    ],
+}
+FITTING = [{"a": 1}, {"a": 2.0, "b": ["x"], "c": [1, 2.0, None], "d": {"e": 1}}]
+OTHERS = [{"a": 1.5}, {"b": "xyz"}, {"b": {"x": 1}}, {"c": [1.5]}, {"c": "x"}, {"d": [["e", 1]]}]
+
+
+@pytest.mark.parametrize(("language", "schema"), [("JSON", LIKE_JSON), ("AVRO", LIKE_AVRO)])
+def test_json_of_another_type_is_an_error_and_not_made_to_fit(client, topic, language, schema):
+    """Messages without the id of a schema are JSON, also under one of Avro."""
+    subject = f"{topic}-value"
+    client.register_schema(subject, json.dumps(schema), language)
+    typed = TypedValues.of_version(client, subject)
+    data, errors = typed.columns([json.dumps(one).encode() for one in [*FITTING, *OTHERS]])
+    absent = dict.fromkeys("abcd")
+    assert data.to_pylist() == [{**absent, **one} for one in FITTING] + [None] * len(OTHERS)
+    assert [one is None for one in errors.to_pylist()] == [True] * 2 + [False] * len(OTHERS)
+
+
+def test_a_local_timestamp_of_avro_is_text(client, topic):
+    fields = [
+        {"name": name, "type": {"type": "long", "logicalType": f"local-timestamp-{name}"}}
+        for name in ("millis", "micros")
+    ]
+    noon = AT.replace(tzinfo=None)
+    value = {"millis": noon, "micros": noon.replace(microsecond=5)}
+    found = {"millis": "2026-01-31 12:00:00", "micros": "2026-01-31 12:00:00.000005"}
+    subject = f"{topic}-value"
+    schema = client.register_schema(subject, json.dumps({**LINE, "fields": fields}))
+    data, errors = TypedValues.of_version(client, subject).columns([schema.encode(value)])
+    assert (data.to_pylist(), errors.to_pylist()) == ([found], [None])
 
 
 def test_an_older_version_is_resolved_to_the_planned_one(client, topic):
@@ -136,7 +203,7 @@ def test_protobuf_is_typed_by_the_first_message(client, topic):
     typed = TypedValues.of_version(client, subject)
     line = "struct<`n`: int, `price`: double>"
     assert typed.shape.ddl == (
-        "struct<`id`: bigint, `note`: string, `large`: decimal(20,0), `colour`: string, `at`: timestamp, "
+        "struct<`id`: bigint, `note`: string, `large`: decimal(20,0), `colour`: string, `at`: timestamp_ltz, "
         f"`lines`: array<{line}>, `by_number`: map<string, {line}>, `few`: int, `any`: string, `next`: string, "
         "`cash`: boolean, `card`: binary, `colours`: array<string>, `nothing`: string>"
     )
@@ -259,6 +326,8 @@ def test_a_batch_and_a_stream_in_spark(spark, broker, client, topic, tmp_path):
     again = with_data(archived, f"{topic}-value", url=broker).collect()
     assert sorted(one.data.id for one in again if one.data) == list(range(100))
     assert [bytes(one.value) for one in again if one.data_error] == [b"junk"]
+    with pytest.raises(Refused, match="a binary column value is needed; there are key"):
+        with_data(archived.select("key"), f"{topic}-value", url=broker)
     client.execute(DeleteSubject(f"{topic}-value"))
     with pytest.raises(Exception, match="is deleted"):
         spark.read.format("penstock").options(**options).load()

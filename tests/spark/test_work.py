@@ -149,6 +149,22 @@ def test_what_is_wrong_is_said_and_the_round_is_given_back(
     assert values(client, results) == Counter()
 
 
+def test_a_target_that_goes_in_the_middle_is_told_in_one_line(
+    spark, broker, client, topic, results
+):
+    client.publish(topic, b"1")
+
+    def deleting(rows):
+        client.delete_topic(results)
+        return rows.select("value")
+
+    with pytest.raises(Refused, match=f"there is no topic {results}") as failed:
+        work(spark, topic, "g", deleting, to=results, url=broker, once=True)
+    # What Spark reports of the task, and logs.
+    assert "Traceback" not in str(failed.value.__cause__)
+    assert [one.attempts for one in client.poll(topic, "g")] == [1]
+
+
 def test_a_transform_that_fails_for_everything_stops_with_the_reason(
     spark, broker, client, topic, results
 ):

@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,6 @@ from .worker_errors import brief_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from .decoder import BatchPart
 
 
 # Spark sets it in workers that it uses again, and in no other process.
@@ -35,10 +33,10 @@ def freeze_loaded_modules() -> None:
 
 
 class Task(InputPartition):
-    """The range that one task of Spark reads."""
+    """The range that one task of Spark reads. `topic_id`: of which topic, if that was planned before this run."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: OffsetRange, topic_id: int | None = None) -> None:
+        self.wanted, self.topic_id = wanted, topic_id
 
 
 class BatchReader(DataSourceReader):
@@ -50,29 +48,24 @@ class BatchReader(DataSourceReader):
     @brief_errors()
     def partitions(self) -> list[InputPartition]:
         freeze_loaded_modules()
-        # Spark turns an empty list into one task without a range.
-        return [Task(one) for one in split(self._ranges(), self.asked.tasks_min)]
-
-    def _ranges(self) -> Iterable[OffsetRange]:
         with self.asked.connect() as client:
-            return batch_ranges(BrokerEnds(client, self.asked), self.asked)
+            ranges = batch_ranges(BrokerEnds(client, self.asked), self.asked)
+        # Spark turns an empty list into one task without a range.
+        return [Task(one) for one in split(ranges, self.asked.tasks_min)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         if not isinstance(partition, Task):
             return iter(())  # `partitions` returned an empty list.
-        return read_task(self.asked, partition.wanted, self._is_wanted)
-
-    def _is_wanted(self, stored: "BatchPart") -> bool:
-        """Whether a stored batch may hold messages that the query asks for."""
-        return True
+        return read_task(self.asked, partition.wanted)
 
 
 def read_task(
-    options: SourceOptions,
-    wanted: OffsetRange,
-    is_wanted: "Callable[[BatchPart], bool] | None" = None,
+    options: SourceOptions, wanted: OffsetRange, topic_id: int | None = None
 ) -> "Iterator[pa.RecordBatch]":
-    """Returns the messages of a range as record batches of Arrow. Runs on the executors."""
+    """Returns the messages of a range as record batches of Arrow. Runs on the executors.
+
+    DataLoss: messages are gone, or the topic is not the one with this id, and that is fatal. If not, there are no rows.
+    """
     from .decoder import Decoder
     from .file_reader import FileReader
     from .range_reader import RangeReader
@@ -85,8 +78,10 @@ def read_task(
     decoder = Decoder(wanted.topic, wanted.partition, columns)
     with brief_errors(), options.connect() as client:
         reader = RangeReader(client, wanted, is_loss_fatal=options.is_loss_fatal)
+        if topic_id is not None and not reader.is_of_topic(topic_id):
+            return
         files = FileReader(options.data_dir) if options.mode is Mode.FILES else None
-        found = decoder.record_batches(filter(is_wanted, reader.stored(files)))
+        found = decoder.record_batches(reader.stored(files))
         if options.schema_id is not None:
             from .typed import TypedValues
 

@@ -1,5 +1,6 @@
 """The columns of the source, and the column of the codec that each is made from."""
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -79,5 +80,8 @@ def check_columns(asked: Sequence[str], *, has_headers: bool) -> tuple[str, ...]
 
 
 def ddl(columns: Sequence[str]) -> str:
-    """Returns the schema of some columns as Spark writes it."""
-    return ", ".join(f"`{name}` {BY_NAME[name].kind}" for name in columns)
+    """Returns the schema of some columns for Spark, whose settings say which type a plain `timestamp` is."""
+    kinds = {
+        name: re.sub(r"\btimestamp\b(?!:)", "timestamp_ltz", BY_NAME[name].kind) for name in columns
+    }
+    return ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())

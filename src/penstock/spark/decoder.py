@@ -29,7 +29,7 @@ from .columns import BY_NAME, DEAD_LETTER_FIELDS
 # One record batch for Spark has at least so many rows, unless its range ends before, ...
 ROWS_MIN = 10_000
 ROWS_MAX = 50_000
-# ... or so many bytes of large messages.
+# ... or so many bytes of large messages, once they are decompressed.
 BYTES_MAX = 32 << 20
 
 _NS_PER_US = 1000
@@ -127,7 +127,7 @@ class Decoder:
         for one in found:
             waiting.append(one)
             rows += one.last - one.first
-            size += len(one.data)
+            size += one.head.body_size
             if rows >= ROWS_MIN or size >= BYTES_MAX:
                 yield from self._made(waiting, rows)
                 waiting, rows, size = [], 0, 0

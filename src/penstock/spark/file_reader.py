@@ -1,7 +1,7 @@
 """Reads segment files of the broker directly, where executors see its data directory.
 
 It reads only full segments that the broker lists after it has checked the key; the broker keeps them for a while. Both
-checksums of every batch are verified. Batches that are missing or damaged are fetched from the broker instead.
+checksums of every batch are verified. What is missing, damaged or cannot be read is fetched from the broker instead.
 """
 
 import logging
@@ -45,7 +45,7 @@ class FileReader:
                             return wanted.end
                         yield from parts_of([(head, data)], at, wanted.end)
                         at = head.next_offset
-            except (FileNotFoundError, MalformedBatch) as error:
+            except (OSError, MalformedBatch) as error:
                 _LOG.warning(
                     "%s: %s; the rest of %s comes from the broker", one.path, error, wanted
                 )

@@ -21,6 +21,16 @@ def lost_by_retention(key: str, wanted: int, earliest: int) -> DataLoss:
     )
 
 
+def lost_by_damage(key: str, first: int, end: int) -> DataLoss:
+    return DataLoss(
+        f"{key}: offsets {first} to {end - 1} are damaged in the broker's files, and the topic has on_damage=skip. "
+        f"{_GO_ON}",
+        partition=key,
+        first=first,
+        end=end,
+    )
+
+
 def lost_by_shrinking(key: str, wanted: int, latest: int, *, is_same: bool) -> DataLoss:
     why = (
         "The broker lost the end of its log, or its data was replaced"

@@ -163,6 +163,9 @@ class Advance:
         foreign = {name for name in kept if not _is_read(self.topics, name)}
         if foreign and (foreign == kept or self.is_loss_fatal):
             raise checkpoint_of_another(sorted(foreign), str(self.topics))
+        left_out = [key for key in start.next if not self.topics.takes(*_place_of(key))]
+        if left_out and self.is_loss_fatal:
+            raise checkpoint_of_another(sorted(left_out), str(self.topics))
         for name in sorted(kept - set(found) - foreign):
             # A topic of a pattern may be deleted; a topic that was named has to be there.
             if self.is_loss_fatal or named is not None:
@@ -196,22 +199,29 @@ def limit_ends(begin: Offsets, latest: Offsets, rows_max: int | None) -> dict[st
     if rows_max is None or total <= rows_max:
         return dict(latest)
     share = {key: rows * rows_max // total for key, rows in waiting.items()}
-    # The rest of the rounding goes to the partitions with the longest backlog, one each.
+    # The rest of the rounding goes to partitions that would get nothing, which could wait for ever, and then to those
+    # with the longest backlog, one each.
     spare = rows_max - sum(share.values())
-    for key in sorted(share, key=lambda one: (share[one] - waiting[one], one))[:spare]:
+    left = [key for key in share if share[key] < waiting[key]]
+    for key in sorted(left, key=lambda one: (share[one] > 0, share[one] - waiting[one], one))[
+        :spare
+    ]:
         share[key] += 1
     return {key: begin[key] + rows for key, rows in share.items()}
 
 
-def ends_up_to(found: TopicEndsByName, target: StreamOffset) -> TopicEndsByName:
-    """Returns the ends without what came after `target`."""
+def ends_up_to(
+    found: TopicEndsByName, target: StreamOffset, start: StreamOffset
+) -> TopicEndsByName:
+    """Returns the ends without what came after `target`, or after `start` where that is behind it."""
+    last = {key: max(end, start.next.get(key, end)) for key, end in target.next.items()}
     return {
         name: TopicEnds(
             topic.id,
             {
-                number: PartitionEnds(min(ends.earliest, last), min(ends.latest, last))
+                number: PartitionEnds(min(ends.earliest, last[key]), min(ends.latest, last[key]))
                 for number, ends in topic.partitions.items()
-                if (last := target.next.get(key_of(name, int(number)))) is not None
+                if (key := key_of(name, int(number))) in last
             },
         )
         for name, topic in found.items()

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from ..api.units import duration_s
+from ..api.units import datetime_ns, duration_s
 from ..errors import Refused
 from ..model import check_name
 from .columns import DEFAULT_COLUMNS, check_columns
@@ -27,6 +27,8 @@ EARLIEST, LATEST = -2, -1
 """In JSON these two stand for the ends of a partition, as in Kafka."""
 
 _NS_PER_MS = 1_000_000
+# Any later time is after the last message, too.
+_NS_MAX = (1 << 63) - 1
 
 
 OPTIONS = (
@@ -94,7 +96,6 @@ OPTIONS = (
         "the group",
         "keep the first starting place in the broker under this name, until a first batch is done",
     ),
-    Option("pushFilters", UsedBy.BATCH, "false", "use filters on partition, offset and timestamp"),
     Option("mode", UsedBy.BOTH, "network", "network, or files: read the broker's files directly"),
     Option("dataDir", UsedBy.BOTH, "the broker's own", "where executors see the data directory"),
     Option(
@@ -134,7 +135,8 @@ class Topics(NamedTuple):
     def __str__(self) -> str:
         if self.pattern is not None:
             return f"topics like {self.pattern}"
-        return ", ".join(self.fixed_names() or ())
+        parts = [f"{name}/{one}" for name, numbers in self.partitions for one in numbers]
+        return ", ".join(parts or self.names)
 
 
 PartitionNumbers = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
@@ -178,7 +180,6 @@ class SourceOptions(BrokerOptions):
     is_loss_fatal: bool = True
     group: str | None = None
     query: str | None = None
-    is_filtered: bool = False
     mode: Mode = Mode.NETWORK
     data_dir: str | None = None
 
@@ -210,7 +211,6 @@ def parse_options(given: Mapping[str, str], used_by: UsedBy | None) -> SourceOpt
         is_loss_fatal=asked.flag("failOnDataLoss", default=True),
         group=group,
         query=asked.named("queryName") or group,
-        is_filtered=asked.flag("pushFilters"),
         mode=asked.one_of("mode", Mode, Mode.NETWORK),
         data_dir=asked.text("dataDir"),
         retries=asked.retries(),
@@ -292,6 +292,8 @@ def _topics(asked: OptionReader) -> Topics:
 
 def _subscribed(asked: OptionReader) -> Topics:
     names = _words(asked.text("subscribe"))
+    if not names:
+        raise Refused("option subscribe names no topic")
     return Topics(names=tuple(dict.fromkeys(check_name(name, "topic") for name in names)))
 
 
@@ -335,7 +337,7 @@ def _place(asked: OptionReader, which: str, default: OffsetSpec) -> OffsetSpec:
             raise Refused(f'option {by_times} looks like {{"orders": {{"0": 1769860800000}}}}')
         return OffsetSpec(
             times_ns=tuple(
-                (topic, tuple((number, ms * _NS_PER_MS) for number, ms in found))
+                (topic, tuple((number, min(ms * _NS_PER_MS, _NS_MAX)) for number, ms in found))
                 for topic, found in pairs
             )
         )
@@ -347,7 +349,7 @@ def _place(asked: OptionReader, which: str, default: OffsetSpec) -> OffsetSpec:
     if word.lower() in named:
         return named[word.lower()]
     offsets = asked.json(by_offset)
-    if offsets is None:
+    if not offsets:
         raise Refused(f"option {by_offset} must be {', '.join(named)} or JSON, got {word[:40]!r}")
     least = EARLIEST if which == "starting" else LATEST
     return OffsetSpec(
@@ -362,7 +364,7 @@ def _by_partition(
         raise Refused(f'option {option} looks like {{"orders": {{"0": 23}}}}, got {given!r}')
     found, what = [], "time" if option.endswith("Timestamp") else "offset"
     for partition, offset in given.items():
-        if not partition.isdecimal() or not isinstance(offset, int) or offset < least:
+        if not partition.isdecimal() or type(offset) is not int or offset < least:
             raise Refused(
                 f"option {option}: partition {partition!r} of {topic} has {what} {offset!r}"
             )
@@ -373,7 +375,7 @@ def _by_partition(
 def time_ns(option: str, text: str) -> int:
     """Returns nanoseconds since 1970, from milliseconds since 1970 or RFC 3339. Refused: it is neither."""
     if text.isascii() and text.isdecimal() and len(text) <= 13:
-        return int(text) * _NS_PER_MS
+        return min(int(text) * _NS_PER_MS, _NS_MAX)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -382,4 +384,4 @@ def time_ns(option: str, text: str) -> int:
         raise Refused(
             f"option {option} must be milliseconds since 1970, or like 2026-01-31T12:00:00Z, got {text[:40]!r}"
         )
-    return int(when.timestamp() * 1_000_000) * 1000
+    return min(max(datetime_ns(when, f"option {option}"), 0), _NS_MAX)

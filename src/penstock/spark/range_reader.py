@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
+from ..api.queries import ListEnds
 from ..client import Client
 from ..client.fetch import LIMIT_MAX_BATCHES, PREFETCH_BYTES, Fetched, FetchRequest
 from ..client.synchronous.prefetch import Prefetch
 from ..errors import NotFound, OffsetOutOfRange
 from .decoder import BatchPart, parts_of
 from .file_reader import FileReader
-from .losses import lost_by_retention, lost_by_shrinking, topic_deleted
+from .losses import lost_by_damage, lost_by_retention, lost_by_shrinking, topic_deleted
 from .offsets import OffsetRange, key_of
 
 
@@ -18,6 +19,21 @@ class RangeReader:
     def __init__(self, client: Client, wanted: OffsetRange, *, is_loss_fatal: bool) -> None:
         self._client, self._wanted, self._is_loss_fatal = client, wanted, is_loss_fatal
         self._key = key_of(wanted.topic, wanted.partition)
+
+    def is_of_topic(self, topic_id: int) -> bool:
+        """Whether the topic is still the one with this id. DataLoss: it is not, or it is gone, and a loss is fatal."""
+        name = self._wanted.topic
+        found = self._client.execute(ListEnds([name])).topics.get(name)
+        if found is None:
+            raise topic_deleted(name)
+        if found.id == topic_id:
+            return True
+        if self._is_loss_fatal:
+            # It may have fewer partitions now.
+            ends = found.partitions.get(str(self._wanted.partition))
+            latest = 0 if ends is None else ends.latest
+            raise lost_by_shrinking(self._key, self._wanted.start, latest, is_same=False)
+        return False
 
     def stored(self, files: FileReader | None = None) -> Iterator[BatchPart]:
         """Yields the stored batches of the range. DataLoss: a part of it was removed, and that is fatal."""
@@ -34,6 +50,7 @@ class RangeReader:
                 if fetched is None or fetched.next_offset <= at:
                     at = self._after_loss(at, fetched)
                     continue
+                self._check_skipped(fetched, at)
                 yield from parts_of(fetched.batches, at, self._wanted.end)
                 at = fetched.next_offset
         finally:
@@ -57,6 +74,13 @@ class RangeReader:
             return None
         except NotFound:
             raise topic_deleted(self._wanted.topic) from None
+
+    def _check_skipped(self, fetched: Fetched, at: int) -> None:
+        """DataLoss: the broker passed over damage in the range, and a loss is fatal."""
+        for skipped in fetched.skipped:
+            first, end = max(skipped[0], at), min(skipped[1], self._wanted.end)
+            if self._is_loss_fatal and first < end:
+                raise lost_by_damage(self._key, first, end)
 
     def _after_loss(self, at: int, fetched: Fetched | None) -> int:
         """Returns the offset behind the missing part of the range. DataLoss: a loss is fatal."""

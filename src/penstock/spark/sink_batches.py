@@ -20,6 +20,7 @@ from .key_hashes import key_hashes
 
 Ints = npt.NDArray[np.int64]
 _NS_PER_US = 1000
+_MICROS_MAX = ((1 << 63) - 1) // _NS_PER_US
 
 
 class PlacedColumns(NamedTuple):
@@ -122,9 +123,13 @@ def _numbers(column: pa.Array, null: int) -> Ints:
 
 
 def _times_ns(column: pa.Array, now_ns: int) -> Ints:
-    return _numbers(column.cast(pa.timestamp("us", column.type.tz)), now_ns // _NS_PER_US) * (
-        _NS_PER_US
-    )
+    micros = _numbers(column.cast(pa.timestamp("us", column.type.tz)), now_ns // _NS_PER_US)
+    # Spark's years go up to 294247; nanoseconds in 64 bits are over in 2262.
+    for wrong in micros[np.abs(micros) > _MICROS_MAX][:1]:
+        raise Refused(
+            f"column timestamp: {np.datetime64(int(wrong), 'us')} is not between 1677-09-22 and 2262-04-11"
+        )
+    return micros * _NS_PER_US
 
 
 def _ends(column: pa.Array, now_ns: int) -> list[int | None] | None:

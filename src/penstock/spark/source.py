@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 from ..errors import Refused
 from .batch import BatchReader
 from .columns import ddl
-from .filters import FilteredBatchReader
 from .option_reader import UsedBy
 from .options import SourceOptions, asks_registry, parse_columns, parse_options
 from .sink import BatchWriter, StreamWriter
@@ -47,8 +46,7 @@ class PenstockSource(DataSource):
 
     @brief_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = _planned(parse_options(self.options, UsedBy.BATCH), schema)
-        return FilteredBatchReader(options) if options.is_filtered else BatchReader(options)
+        return BatchReader(_planned(parse_options(self.options, UsedBy.BATCH), schema))
 
     @brief_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

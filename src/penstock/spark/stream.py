@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ..api.queries import ForgetQueryStart, KeepQueryStart, QueryStart
 from ..client import Client
-from ..errors import NotFound, Unreachable
+from ..errors import NotFound, OffsetOutOfRange, Unavailable
 from .batch import Task, read_task
 from .broker_ends import BrokerEnds, resolve
 from .losses import topic_deleted
@@ -58,6 +58,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # When the last micro-batch was planned. The first one waits for nothing, as with Kafka's source.
         self._planned_at_s = -math.inf
         self._has_start_kept = options.query is not None
+        # Whether Spark has planned a batch, whose end is in its checkpoint then.
+        self._is_planned = False
 
     def __getstate__(self) -> SourceOptions:
         return self.asked
@@ -129,13 +131,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_deleted = missing and not begun.is_first
             raise (topic_deleted(min(missing)) if is_deleted else error) from None
         self._seen = found
+        if self._is_planned or not begun.is_first:
+            self._forget_start()
         rules = Advance(
             self.asked.topics,
             is_loss_fatal=self.asked.is_loss_fatal,
             rows_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
         )
         if self._target is not None:
-            return rules.from_start(begun, ends_up_to(found, self._target)).to_json()
+            # Spark sets the target before it asks for the start, which may be the latest offset by then.
+            found = ends_up_to(found, self._target, begun)
+            return rules.from_start(begun, found).to_json()
         end = rules.from_start(begun, found)
         if self._waits_for_more(begun, end):
             return start
@@ -168,25 +174,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # The work
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        ranges = ranges_between(StreamOffset.from_json(start), StreamOffset.from_json(end))
-        return [Task(one) for one in split(ranges, self.asked.tasks_min)]
+        self._is_planned = True
+        planned = StreamOffset.from_json(end)
+        ranges = ranges_between(StreamOffset.from_json(start), planned)
+        return [
+            Task(one, planned.ids.get(one.topic)) for one in split(ranges, self.asked.tasks_min)
+        ]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, Task), "we planned it"
-        return read_task(self.asked, partition.wanted)
+        return read_task(self.asked, partition.wanted, partition.topic_id)
 
     @brief_errors()
     def commit(self, end: Json) -> None:
         """Publish in the broker that a batch is done. Spark itself has recorded that already."""
         done = StreamOffset.from_json(end)
         try:
-            self._forget_start()
             if self.asked.group is not None and done.next:
                 self.client.commit(self.asked.group, offsets_by_topic(done.next))
-        except Unreachable as error:
+        # NotFound, OffsetOutOfRange: a topic of the batch was deleted since, or made again. `latestOffset` says whether
+        # the query may go on.
+        except (Unavailable, NotFound, OffsetOutOfRange) as error:
             _LOG.warning("progress of group %s not published: %s", self.asked.group, error)
 
     def _forget_start(self) -> None:
+        """Have the broker forget where the query began: Spark's checkpoint has the end of its first batch."""
         if self.asked.query is None or not self._has_start_kept:
             return
         # NotFound: the query went on after a restart, or the reply to this call was lost.

@@ -5,7 +5,7 @@ to the planned one; a message without an id has to be JSON. What Spark has no ty
 several types, types that contain themselves, objects without properties. A value that cannot be read stays in `value`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,11 +36,18 @@ def _json_text(value: object) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
+def _whole(value: Any) -> Any:
+    # JSON may have any number here. Arrow would cut off what is behind the point.
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"{value} is not a whole number")
+    return value
+
+
 _TEXT = JSON_TEXT = Shape("string", pa.string(), _json_text)
 _AVRO_PRIMITIVES = {
     "boolean": Shape("boolean", pa.bool_()),
-    "int": Shape("int", pa.int32()),
-    "long": Shape("bigint", pa.int64()),
+    "int": Shape("int", pa.int32(), _whole),
+    "long": Shape("bigint", pa.int64(), _whole),
     "float": Shape("float", pa.float32()),
     "double": Shape("double", pa.float64()),
     "bytes": Shape("binary", pa.binary()),
@@ -50,15 +57,17 @@ _AVRO_PRIMITIVES = {
 }
 _AVRO_LOGICAL = {
     "date": Shape("date", pa.date32()),
-    "timestamp-millis": Shape("timestamp", pa.timestamp("us", tz="UTC")),
-    "timestamp-micros": Shape("timestamp", pa.timestamp("us", tz="UTC")),
+    "timestamp-millis": Shape("timestamp_ltz", pa.timestamp("us", tz="UTC")),
+    "timestamp-micros": Shape("timestamp_ltz", pa.timestamp("us", tz="UTC")),
     "uuid": Shape("string", pa.string(), str),
 }
-_AVRO_AS_TEXT = frozenset({"time-millis", "time-micros"})
+_AVRO_AS_TEXT = frozenset(
+    {"time-millis", "time-micros", "local-timestamp-millis", "local-timestamp-micros"}
+)
 _DECIMAL_DIGITS_MAX = 38
 _JSON_PRIMITIVES = {
     "boolean": Shape("boolean", pa.bool_()),
-    "integer": Shape("bigint", pa.int64()),
+    "integer": Shape("bigint", pa.int64(), _whole),
     "number": Shape("double", pa.float64()),
     "string": Shape("string", pa.string()),
 }
@@ -72,7 +81,7 @@ def struct_of(fields: Sequence[tuple[str, Shape]]) -> Shape:
     converted = [(name, one.convert) for name, one in fields if one.convert is not None]
 
     def convert(value: Any) -> Any:
-        found = dict(value)
+        found = {**value}
         for name, call in converted:
             if found.get(name) is not None:
                 found[name] = call(found[name])
@@ -83,7 +92,13 @@ def struct_of(fields: Sequence[tuple[str, Shape]]) -> Shape:
 
 def array_of(item: Shape) -> Shape:
     inner = item.convert
-    convert = None if inner is None else lambda value: [_converted(inner, one) for one in value]
+
+    def convert(value: Any) -> Any:
+        # Both can be iterated over.
+        if isinstance(value, str | dict):
+            raise TypeError(f"{value!r:.100} is not an array")
+        return [_converted(inner, one) for one in value]
+
     return Shape(f"array<{item.ddl}>", pa.list_(pa.field("element", item.arrow)), convert)
 
 
@@ -100,19 +115,29 @@ def _converted(convert: Callable[[Any], Any] | None, value: Any) -> Any:
     return value if convert is None or value is None else convert(value)
 
 
-def avro_shape(found: Any, named: dict[str, Any], depth: int = 0) -> Shape:
-    """The shape of an Avro schema, of JSON; `named` has the types that were met, and those of references."""
+def avro_shape(schema: Any, referenced: Iterable[Any] = ()) -> Shape:
+    """The shape of an Avro schema, of JSON, and of those that it refers to."""
+    from fastavro import parse_schema
+
+    named: dict[str, Any] = {}
+    for one in referenced:
+        parse_schema(one, named)
+    return _avro_shape(parse_schema(schema, named), named)
+
+
+def _avro_shape(found: Any, named: Mapping[str, Any], depth: int = 0) -> Shape:
+    """The shape of a parsed schema, in which names are whole; `named` has the types by name."""
     if depth > NESTED_MAX:
         return _TEXT
     match found:
         case list():
             real = [one for one in found if one != "null"]
-            return avro_shape(real[0], named, depth + 1) if len(real) == 1 else _TEXT
+            return _avro_shape(real[0], named, depth + 1) if len(real) == 1 else _TEXT
         case str() if found in _AVRO_PRIMITIVES:
             return _AVRO_PRIMITIVES[found]
         case str():
-            known = named.get(found) or named.get(found.rpartition(".")[2])
-            return _TEXT if known is None else avro_shape(known, named, depth + 1)
+            known = named.get(found)
+            return _TEXT if known is None else _avro_shape(known, named, depth + 1)
         case {"logicalType": str(logical)} if logical in _AVRO_LOGICAL:
             return _AVRO_LOGICAL[logical]
         case {"logicalType": "decimal", "precision": int(digits)} if digits <= _DECIMAL_DIGITS_MAX:
@@ -121,36 +146,20 @@ def avro_shape(found: Any, named: dict[str, Any], depth: int = 0) -> Shape:
         case {"logicalType": str(logical)} if logical in _AVRO_AS_TEXT:
             return Shape("string", pa.string(), str)
         case {"type": "array", "items": items}:
-            return array_of(avro_shape(items, named, depth + 1))
+            return array_of(_avro_shape(items, named, depth + 1))
         case {"type": "map", "values": values}:
-            return map_of(avro_shape(values, named, depth + 1))
+            return map_of(_avro_shape(values, named, depth + 1))
         case {"type": "record" | "error", "name": str(name), "fields": list(fields)}:
             # Inside of itself it is text: Spark has no such type.
-            within = {**named, name.rpartition(".")[2]: None}
-            shapes = []
-            for one in fields:
-                shapes.append((str(one["name"]), avro_shape(one["type"], within, depth + 1)))
-                _note_names(one["type"], within)
-            return struct_of(shapes)
+            within = {**named, name: None}
+            return struct_of(
+                [(str(one["name"]), _avro_shape(one["type"], within, depth + 1)) for one in fields]
+            )
         case {"type": str(kind)} if kind in _AVRO_PRIMITIVES:
             return _AVRO_PRIMITIVES[kind]
         case {"type": inner}:
-            return avro_shape(inner, named, depth + 1)
+            return _avro_shape(inner, named, depth + 1)
     return _TEXT
-
-
-def _note_names(found: Any, named: dict[str, Any]) -> None:
-    """Remember the types that a schema defines, for fields behind it that name them."""
-    waiting = [found]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, list):
-            waiting += one
-        elif isinstance(one, dict):
-            if isinstance(one.get("name"), str) and one.get("type") in ("record", "enum", "fixed"):
-                named.setdefault(one["name"].rpartition(".")[2], one)
-            waiting += [one.get("items"), one.get("values"), one.get("type")]
-            waiting += [field.get("type") for field in one.get("fields", ())]
 
 
 def json_shape(found: Any, depth: int = 0) -> Shape:
@@ -181,10 +190,9 @@ def shape_of(codec: SchemaCodec) -> Shape:
         return protobuf_shape(codec.message_type())
     if schema.language == "JSON":
         return json_shape(msgspec.json.decode(schema.text))
-    named: dict[str, Any] = {}
-    for _, one in codec.referenced:
-        _note_names(msgspec.json.decode(one.text), named)
-    return avro_shape(msgspec.json.decode(schema.text), named)
+    # One schema may be referred to by several names.
+    others = dict.fromkeys(one.text for _, one in codec.referenced)
+    return avro_shape(msgspec.json.decode(schema.text), map(msgspec.json.decode, others))
 
 
 def _with_ids(batch: pa.RecordBatch) -> list[bytes | None]:

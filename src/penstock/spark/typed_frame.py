@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..api.schemas import LATEST
+from ..errors import Refused
 from .option_reader import DEFAULT_URL
 from .pipelines.remote import Remote
 
@@ -40,13 +41,16 @@ def with_data(
     """A table with a column `value`, and behind its columns `data`, typed by a version of a subject, and `data_error`.
 
     A row whose value does not fit has null as `data` and the reason as `data_error`; no row is left out. NotFound:
-    there is no such version.
+    there is no such version. Refused: there is no such column, or it is not binary.
     """
     from pyspark.sql.pandas.types import from_arrow_type
-    from pyspark.sql.types import StringType, StructField, StructType
+    from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
     from .typed import DATA, DATA_ERROR, TypedValues
 
+    kinds = {one.name: one.dataType for one in frame.schema.fields}
+    if not isinstance(kinds.get("value"), BinaryType):
+        raise Refused(f"a binary column value is needed; there are {', '.join(kinds)[:200]}")
     remote = Remote(url, key_file, ca_file)
     with remote.connect() as client:
         values = TypedValues.of_version(client, subject, version)

@@ -61,7 +61,7 @@ def protobuf_shape(kind: Any) -> Shape:
 def _message_shape(descriptor: Any, outer: tuple[str, ...]) -> Shape:
     name = descriptor.full_name
     if name == "google.protobuf.Timestamp":
-        return Shape("timestamp", pa.timestamp("us", tz="UTC"), _microseconds)
+        return Shape("timestamp_ltz", pa.timestamp("us", tz="UTC"), _microseconds)
     if name in _WRAPPERS:
         value = _SCALARS[descriptor.fields_by_name["value"].type]
         return value._replace(convert=lambda message: message.value)
@@ -115,9 +115,7 @@ def _reader_of(field: Any, shape: Shape) -> Callable[[Any], Any]:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return lambda message: convert({_key(k): v for k, v in getattr(message, name).items()})  # type: ignore[misc]  # A map has one.
     if field.is_repeated:
-        if convert is None:
-            return lambda message: [*getattr(message, name)]
-        return lambda message: convert(getattr(message, name))
+        return lambda message: convert(getattr(message, name))  # type: ignore[misc]  # An array has one.
     if convert is None:
         read: Callable[[Any], Any] = lambda message: getattr(message, name)  # noqa: E731 - chosen once for all messages
     else:

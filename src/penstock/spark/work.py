@@ -379,7 +379,7 @@ class _Rounds:
             return _RowsFailed(reason_of(error))
         kind = error_kind(line)
         is_of_rows = kind is Refused or issubclass(kind, TooLarge | SchemaViolation)
-        if is_of_rows or (issubclass(kind, NotFound) and self._settings.to is None):
+        if is_of_rows or (kind is NotFound and self._settings.to is None):
             return _RowsFailed(reason_of(error))
         return rebuild_error("round", line)
 

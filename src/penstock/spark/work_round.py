@@ -13,6 +13,7 @@ from ..errors import Unavailable
 from .columns import HEADERS_KIND
 from .pipelines.task_runner import binary_column
 from .sink_options import SinkOptions
+from .worker_errors import brief_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,9 +105,10 @@ class StageRows:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from .sink import stage_task
 
-        done = stage_task(self.sink, self.key, batches)
-        if done.is_repeat:
-            raise Unavailable(f"sequence {self.key.sequence} of {self.key.name} was committed")
+        with brief_errors(is_query=False):
+            done = stage_task(self.sink, self.key, batches)
+            if done.is_repeat:
+                raise Unavailable(f"sequence {self.key.sequence} of {self.key.name} was committed")
         if done.handle is not None:
             handle = binary_column(msgspec.json.encode(done.handle))
             yield pa.RecordBatch.from_arrays([handle], names=["staged"])

@@ -19,15 +19,16 @@ def text_with_advice(error: PenstockError) -> str:
 
 
 @contextmanager
-def brief_errors() -> Iterator[None]:
+def brief_errors(*, is_query: bool = True) -> Iterator[None]:
     """Inside, or in a function that it decorates, a PenstockError gets to the user as one line, without a traceback.
 
-    Other errors are bugs, of which the traceback is wanted.
+    Other errors are bugs, of which the traceback is wanted. `is_query`: the user is told what to do with the query.
     """
     try:
         yield
     except PenstockError as error:
-        error.args = (text_with_advice(error),)
+        if is_query:
+            error.args = (text_with_advice(error),)
         if _SPARKS_PROCESS in os.environ:
             # The process ends with this error, so no other error is without its traceback.
             os.environ[_HIDES_TRACEBACK] = "1"
