@@ -6,6 +6,7 @@ from itertools import count
 
 import pytest
 
+from penstock.api.dead_letters import REDRIVE_LIMIT
 from penstock.api.letters import Redriven
 from penstock.cli.dlq import send_back
 from penstock.cli.exits import Exit
@@ -26,6 +27,22 @@ def letters(client):
     client.nack(third, "boom")
     until_s = time.monotonic() + 120
     while len(client.dead_letters(topic)) < 3:  # They travel when it is durable that they are dead.
+        assert time.monotonic() < until_s
+    return topic
+
+
+@pytest.fixture
+def many(client):
+    """A topic with three dead letters more than the server takes in one call."""
+    topic, left = f"many-letters-{next(NAMES)}", REDRIVE_LIMIT + 3
+    client.create_topic(topic, partitions=1)
+    client.publish_many(topic, [b"x"] * left)
+    while left:
+        found = client.poll(topic, "billing", limit=1000, timeout=60)
+        client.reject(found, "no apples")
+        left -= len(found)
+    until_s = time.monotonic() + 120
+    while sum(one["count"] for one in client.count_dead_letters(topic)) < REDRIVE_LIMIT + 3:
         assert time.monotonic() < until_s
     return topic
 
@@ -119,6 +136,27 @@ def test_discarded_letters_are_listed_no_more_and_stay_in_their_topic(call, clie
     assert [one["originalValue"] for one in listed(call, letters)] == ["a", "c"]
     assert client.discard(letters, limit=1).discarded == 1
     assert client.topic(f"{letters}.dlq").total_messages == 3
+
+
+def test_all_go_back_also_if_the_server_takes_fewer_in_one_call(call, client, many):
+    count = REDRIVE_LIMIT + 3
+    words = ("dlq", "redrive", many, "--all")
+    assert f"{count} found, {count} would go back" in call(*words, "--dry-run").out
+    assert "1 found, 1 went back" in call(*words, "--limit", "1").out
+    done = json.loads(call(*words, "--json").out)
+    assert (done["matched"], done["redriven"], done["failed"]) == (count - 1, count - 1, [])
+    assert client.dead_letters(many) == []
+    assert client.topic(many).total_messages == 2 * count
+
+
+def test_all_are_discarded_also_if_the_server_takes_fewer_in_one_call(call, client, many):
+    count = REDRIVE_LIMIT + 3
+    words = ("dlq", "discard", many, "--all")
+    assert f"{count} found, {count} would be discarded" in call(*words, "--dry-run").out
+    assert "1 found, 1 are discarded" in call(*words, "--limit", "1").out
+    done = json.loads(call(*words, "--json").out)
+    assert (done["matched"], done["discarded"]) == (count - 1, count - 1)
+    assert client.dead_letters(many) == []
 
 
 class SlowServer:

@@ -17,7 +17,7 @@ from .remote import BrokerOptions, complete_group, complete_topic, connected, re
 
 if TYPE_CHECKING:
     from ..api.dead_letters import DeadLetter as StoredLetter
-    from ..api.letters import Redriven
+    from ..api.letters import Discarded, Redriven
     from ..client import Client, Letters
     from ..client.dead_letters import DeadLetter, Redrive
 
@@ -37,6 +37,8 @@ Examples:
 """
 
 PAGE_LETTERS = 500
+# The limit of a call that has none of the user's: one without a limit ends at `REDRIVE_LIMIT` dead letters.
+EVERY_LETTER = 1 << 31
 REASONS = ["MAX_RETRIES_EXCEEDED", "REJECTED", "TTL_EXPIRED"]
 LISTED = ["place", "reason", "attempts", "group", "error", "key", "value"]
 
@@ -346,9 +348,10 @@ def discard(
     letters: "Letters",
     is_all: bool,
     is_sure: bool,
+    limit: int | None,
+    dry_run: bool,
     broker: BrokerOptions,
     output: Output,
-    **more: Any,
 ) -> None:
     """Have dead letters listed no more, and send them nowhere.
 
@@ -356,35 +359,56 @@ def discard(
     """
     chosen = meant(letters, places, is_all=is_all)
     with connected(broker) as client:
-        if not more["dry_run"]:
-            found = client.discard(topic, selection=chosen, **{**more, "dry_run": True}).matched
-            loss = f"{found} dead letters of {topic} are discarded"
+        done = client.discard(topic, selection=chosen, limit=limit or EVERY_LETTER, dry_run=True)
+        if not dry_run:
+            loss = f"{done.matched} dead letters of {topic} are discarded"
             confirm(topic, loss, client.url, is_sure=is_sure)
-        done = client.discard(topic, selection=chosen, **more)
+            done = take_out(client, topic, chosen, done.matched)
     would = "would be" if done.dry_run else "are"
     count = done.matched if done.dry_run else done.discarded
     output.outcome(f"{done.matched} found, {count} {would} discarded", done)
 
 
+def take_out(client: "Client", topic: str, letters: "Letters", matched: int) -> "Discarded":
+    """Discard the first `matched` dead letters that are selected. Returns the sum of all calls."""
+    from ..api.dead_letters import REDRIVE_LIMIT
+    from ..api.letters import Discarded
+
+    discarded = 0
+    while discarded < matched:
+        limit = min(matched - discarded, REDRIVE_LIMIT)
+        done = client.discard(topic, selection=letters, limit=limit)
+        if not done.discarded:
+            break  # Another client has discarded or redriven the rest.
+        discarded += done.discarded
+    return Discarded(matched, discarded)
+
+
 def send_back(client: "Client", topic: str, order: "Redrive") -> "Redriven":
-    """Redrive dead letters. Returns the sum of all calls: with a rate each one ends after some seconds."""
+    """Redrive dead letters. Returns the sum of all calls, which are bounded: with a rate each one ends after some
+    seconds, and a dead letter that comes back from its consumers meanwhile is not sent again.
+    """
+    from ..api.dead_letters import REDRIVE_LIMIT
     from ..api.letters import Redriven
     from .progress import Bar
 
-    if order.rate is None or order.dry_run:
-        return client.redrive(topic, **order._asdict())
-    matched = client.redrive(topic, **order._replace(dry_run=True)._asdict()).matched
+    whole = order._replace(limit=order.limit or EVERY_LETTER, dry_run=True)
+    planned = client.redrive(topic, **whole._asdict())
+    if order.dry_run:
+        return planned
     redriven = 0
     failed: list[dict[str, Any]] = []
-    with Bar(topic, matched) as bar:
-        while redriven + len(failed) < matched:
+    with Bar(topic, planned.matched) as bar:
+        while redriven + len(failed) < planned.matched:
             bar.at(redriven, redriven)
-            left = None if order.limit is None else order.limit - redriven
-            done = client.redrive(topic, **order._replace(limit=left)._asdict())
+            # Those that cannot go are looked at again in each call.
+            limit = min(planned.matched - redriven, REDRIVE_LIMIT + len(failed))
+            done = client.redrive(topic, **order._replace(limit=limit)._asdict())
+            is_stuck = not done.redriven and len(done.failed) <= len(failed)
             redriven, failed = redriven + done.redriven, done.failed
-            if not done.redriven:
+            if is_stuck:
                 break  # The rest cannot be redriven, or another client has redriven it.
-    return Redriven(matched, redriven, failed)
+    return Redriven(planned.matched, redriven, failed)
 
 
 def report(ctx: click.Context, done: "Redriven", output: Output) -> None:

@@ -430,7 +430,7 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
     ) -> Redriven:
         """Send dead letters back: to the topic, for every group, or only to the group that failed.
 
-        `edit` changes `key` and `value`, `headers` takes the place of theirs.
+        `edit` changes `key` and `value`, `headers` takes the place of theirs. Without `limit` 10,000 at most.
         """
         where = choice("target", target, {one.value: one for one in Target})
         chosen, changes = selection_of(selection), edit_of(edit, headers)
@@ -451,7 +451,7 @@ class Broker(Handle, BrokerDelays, BrokerJourneys, BrokerSchedules):
         dry_run: bool = False,
     ) -> Discarded:
         """Have dead letters listed no more, without sending them anywhere. Their messages stay in the dead-letter
-        topic for its retention.
+        topic for its retention. Without `limit` 10,000 at most.
         """
         chosen, is_dry = selection_of(selection), flag("dry_run", dry_run)
         most = REDRIVE_LIMIT if limit is None else whole_number("limit", limit, 1)

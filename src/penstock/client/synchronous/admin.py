@@ -260,7 +260,7 @@ class Admin:
         dry_run: bool = False,
     ) -> Discarded:
         """Have dead letters listed no more, without sending them anywhere. Their messages stay in the dead-letter
-        topic for its retention.
+        topic for its retention. Without `limit` 10,000 at most.
         """
         reply = self.execute(discard_command(topic, selection, limit, dry_run))
         return Discarded(reply.matched, reply.discarded, dry_run)
@@ -279,8 +279,8 @@ class Admin:
     ) -> Redriven:
         """Send dead letters back: to the topic, for every group, or only to the group that failed.
 
-        `edit` changes `key` and `value`, `headers` takes the place of theirs. With `rate`, so many a second; then a
-        call ends after some seconds, and `Redriven.matched` says how many there were.
+        `edit` changes `key` and `value`, `headers` takes the place of theirs. Without `limit` 10,000 at most. With
+        `rate`, so many a second; then a call ends after some seconds, and `Redriven.matched` says how many there were.
         """
         command = redrive_command(
             topic, Redrive(selection, target, edit, limit, dry_run, rate, headers)
