@@ -65,6 +65,13 @@ def test_dead_letters_are_listed_selected_and_counted(call, letters):
     assert counts == {"no \x1b[31m apples": 2, "boom": 1}
 
 
+def test_list_that_ends_at_its_limit_says_that_there_are_more(call, letters):
+    cut = call("dlq", "list", letters, "--limit", "2", "--json")
+    assert (cut.code, len(cut.out.splitlines())) == (Exit.OK, 2)
+    assert cut.err == "the first 2, and there are more: --limit\n"
+    assert call("dlq", "list", letters, "--limit", "3", "--json").err == ""
+
+
 def test_what_others_wrote_cannot_move_the_cursor(call, letters):
     shown = call("dlq", "list", letters).out + call("dlq", "show", letters, "0/0").out
     assert "\x1b" not in shown

@@ -116,6 +116,15 @@ def test_produce_takes_a_delay_key_and_an_idempotency_key(call, client):
     assert (refused.code, refused.err.splitlines()[-1][:6]) == (Exit.REFUSED, "Error:")
 
 
+def test_list_of_what_is_to_come_says_that_it_ends_at_its_limit(call, client):
+    client.create_topic("many-later", partitions=2)
+    for number in range(3):
+        client.publish("many-later", b"x", delay=f"{number + 1}h")
+    cut = call("delay", "list", "many-later", "--limit", "2", "--json")
+    assert (len(cut.out.splitlines()), cut.err) == (2, "the first 2, and there are more: --limit\n")
+    assert call("delay", "list", "many-later", "--limit", "3", "--json").err == ""
+
+
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

@@ -81,6 +81,11 @@ def test_stats_dead_letters_requeue_and_compact(path, call):
     ]
     assert lines[0]["value"] == {"base64": "Yv9kCg=="}
     assert "b\\\\xffd\\n" in call("dead-letters", path)[1]
+    cut = call("dead-letters", path, "--json", "--count", "1")
+    assert (cut[1], cut[2]) == (
+        json.dumps(lines[0]) + "\n",
+        "the first 1, and there are more: --count\n",
+    )
     assert call("requeue", path, "3")[1] == "requeued 1, failed 0\n"
     assert json.loads(call("requeue", path, "--all", "--json")[1]) == {"requeued": 1, "failed": 0}
     assert call("get", path, "--count", "9")[1].split("\n")[0] == "1\tgood"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .arguments import partition_offset, span
-from .output import Output, Row, one_line_of, output_options
+from .output import Output, Row, one_line_of, output_options, say_more
 from .remote import BrokerOptions, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
@@ -46,13 +46,16 @@ def delay() -> None:
 def list_delayed(topic: str, *, limit: int, broker: BrokerOptions, output: Output) -> None:
     """Show what is to come, the next first, also the next message of each schedule."""
     with connected(broker) as client:
-        found = first_page(client, topic, limit)
+        found = first_page(client, topic, limit + 1)
         faulty = client.topic(topic).faulty
-    coming: list[DelayedMessage | NextOccurrence] = [*found.messages, *found.schedules]
+    messages = found.messages[:limit]
+    coming: list[DelayedMessage | NextOccurrence] = [*messages, *found.schedules]
     coming.sort(key=lambda one: one.due_ns)
     rows = [row_of(one, output) for one in coming]
     output.rows(rows, _COLUMNS, empty="nothing waits for its time")
-    damage = [one.damage for one in found.messages if one.damage is not None]
+    if len(found.messages) > limit:
+        say_more(limit)
+    damage = [one.damage for one in messages if one.damage is not None]
     if damage:
         click.echo(f"{len(damage)} cannot be read: {damage[0]}", err=True)
     for number, reason in faulty.items():

@@ -12,7 +12,7 @@ from .arguments import header_pairs, partition_offset, time_argument
 from .confirm import confirm, yes_option
 from .dlq_history import history
 from .exits import Exit
-from .output import Output, one_line_of, output_options, text_of
+from .output import Output, one_line_of, output_options, say_more, text_of
 from .remote import BrokerOptions, complete_group, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
@@ -103,9 +103,12 @@ def list_letters(
             counts = client.count_dead_letters(topic, group_by, selection=letters)
             output.rows(counts, [group_by, "count", "first", "last"], empty="no dead letters")
             return
-        found = stored_letters(client, topic, letters, limit)
-    rows = map(row_of, found) if output.is_table else map(dead_letter_out, found)
+        found = stored_letters(client, topic, letters, limit + 1)
+    shown = found[:limit]
+    rows = map(row_of, shown) if output.is_table else map(dead_letter_out, shown)
     output.rows(rows, LISTED, empty="no dead letters")
+    if len(found) > limit:
+        say_more(limit)
 
 
 def stored_letters(

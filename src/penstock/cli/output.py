@@ -80,6 +80,11 @@ class Output:
         sys.stdout.write(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
 
 
+def say_more(limit: int, option: str = "--limit") -> None:
+    """Tell on stderr that a list ends at its limit, so that those who count its lines do not take it for the whole."""
+    click.echo(f"the first {limit:,}, and there are more: {option}", err=True)
+
+
 def fields_of(record: "Row | Struct") -> Row:
     """Returns a shape of `api.json` as the object that HTTP answers, and any other record as it is."""
     if isinstance(record, Mapping):

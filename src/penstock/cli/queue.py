@@ -11,7 +11,7 @@ import click
 
 from .arguments import header_pairs, span
 from .exits import Exit
-from .output import Output, one_line_of, output_options, text_of
+from .output import Output, one_line_of, output_options, say_more, text_of
 
 if TYPE_CHECKING:
     from ..api.received import Received
@@ -154,7 +154,8 @@ def compact(directory: Path, *, older_than: str | None, output: Output) -> None:
 def dead_letters(directory: Path, *, count: int, output: Output) -> None:
     """Show messages that were given up, and why."""
     with opened(directory) as found:
-        for dead in found.dead_letters(count):
+        letters = found.dead_letters(count + 1)
+        for dead in letters[:count]:
             if not output.is_table:
                 line = {"id": dead.id, "reason": dead.reason, "error": dead.error}
                 more = {"attempts": dead.attempts, "key": text_of(dead.key)}
@@ -162,6 +163,8 @@ def dead_letters(directory: Path, *, count: int, output: Output) -> None:
             else:
                 why = f"{dead.reason} after {dead.attempts}: {dead.error}"
                 click.echo(f"{dead.id}\t{why}\t{one_line_of(dead.value)}")
+    if len(letters) > count:
+        say_more(count, "--count")
 
 
 @queue.command(epilog="Example: penstock queue requeue ./jobs 17 18")
