@@ -93,3 +93,36 @@ async def test_more_partitions_are_refused_as_when_they_are_made(
     asked = {"topics": [grown], "timeout_ms": 1000, "validate_only": is_only_checked}
     answer = await rig.client(principal).ask(CREATE_PARTITIONS, 3, **asked)
     assert answer["results"][0]["error_code"] == code
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("retention.ms", "7d", "retention.ms must be a whole number, got '7d'"),
+        (
+            "compression.type",
+            "gzip",
+            "compression.type must be one of producer, uncompressed, lz4, zstd, got 'gzip'",
+        ),
+        (
+            "penstock.keep_unread",
+            "maybe",
+            "penstock.keep_unread must be true or false, got 'maybe'",
+        ),
+        (
+            "min.insync.replicas",
+            "2",
+            "min.insync.replicas must be 1, which cannot be changed, got '2'",
+        ),
+    ],
+)
+async def test_a_refused_setting_says_what_would_be_right(
+    rig: KafkaRig, name: str, value: str, said: str
+) -> None:
+    configs = settings_of({name: value}, config_operation=SET)
+    resource = {"resource_type": TOPIC, "resource_name": "orders", "configs": configs}
+    answer = await rig.client(LOCAL).ask(
+        ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+    )
+    (found,) = answer["responses"]
+    assert (found["error_code"], found["error_message"]) == (INVALID_CONFIG, said)

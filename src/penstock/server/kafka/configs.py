@@ -13,11 +13,15 @@ OWN_PREFIX = "penstock."
 
 
 class Config(NamedTuple):
-    """A setting of Kafka: ours, and the value of ours from its text and back. ValueError: not a value."""
+    """A setting of Kafka: ours, the value of ours from its text and back, and what a text is that has a value.
+
+    ValueError: not a value.
+    """
 
     setting: str
     read: Callable[[str], Any]
     write: Callable[[Any], str]
+    expected: str = "a whole number"
 
 
 def _hours(text: str) -> float:
@@ -30,16 +34,19 @@ def _hours_text(hours: float) -> str:
 
 
 def _compression(text: str) -> str:
-    found = {"producer": "none", "uncompressed": "none", "lz4": "lz4", "zstd": "zstd"}.get(text)
-    if found is None:
+    if text not in _COMPRESSIONS:
         raise ValueError
-    return found
+    return _COMPRESSIONS[text]
 
 
+_COMPRESSIONS = {"producer": "none", "uncompressed": "none", "lz4": "lz4", "zstd": "zstd"}
 CONFIGS: Mapping[str, Config] = {
     "cleanup.policy": Config("cleanup", str, str),
     "compression.type": Config(
-        "compression", _compression, lambda kind: "producer" if kind == "none" else str(kind)
+        "compression",
+        _compression,
+        lambda kind: "producer" if kind == "none" else str(kind),
+        f"one of {', '.join(_COMPRESSIONS)}",
     ),
     "retention.bytes": Config("retention_bytes", int, str),
     "retention.ms": Config("retention_hours", _hours, _hours_text),
@@ -59,7 +66,9 @@ def read_config(name: str, text: str | None, settings: Mapping[str, Any]) -> dic
     `settings` are those that a topic has, of which the type of one of our own is known.
     """
     value = text or ""
-    if FIXED.get(name) == value:
+    if name in FIXED:
+        if value != FIXED[name]:
+            raise InvalidConfig(name, value[:100], f"{FIXED[name]}, which cannot be changed")
         return {}
     known = CONFIGS.get(name)
     own = name.removeprefix(OWN_PREFIX)
@@ -69,7 +78,8 @@ def read_config(name: str, text: str | None, settings: Mapping[str, Any]) -> dic
     try:
         return {known.setting: known.read(value)} if known else {own: _own(value, settings[own])}
     except (ValueError, OverflowError):
-        raise InvalidConfig(name, value[:100], "a value that there is") from None
+        expected = known.expected if known else "true or false"
+        raise InvalidConfig(name, value[:100], expected) from None
 
 
 def _own(text: str, now: Any) -> Any:
