@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.root import root
+from penstock.errors import FileMissing
 from penstock.server import audit
 from penstock.server.audit import AuditLog
 
@@ -33,6 +34,15 @@ def written(data, count: int) -> AuditLog:
     for number in range(count):
         log.write("ops", "create a topic", f"orders-{number}")
     return log
+
+
+def test_directory_without_a_broker_is_no_good_audit_log(tmp_path):
+    verify = ["audit", "verify", str(tmp_path)]
+    refused = CliRunner().invoke(root, verify)
+    assert isinstance(refused.exception, FileMissing)
+    # A broker whose administrators did nothing yet has no lines.
+    tmp_path.joinpath("meta").mkdir()
+    assert CliRunner().invoke(root, verify).exit_code == 0
 
 
 def test_lines_removed_at_the_end_show(tmp_path):

@@ -30,8 +30,11 @@ def verify(directory: Path, *, output: Output) -> None:
 
     Exit code 1 if there are any.
     """
-    from ..server.audit import AUDIT_FILE, verify
+    from ..errors import FileMissing
+    from ..server.audit import AUDIT_FILE, HEAD_FILE, verify
 
+    if not any(directory.joinpath(name).exists() for name in ("meta", AUDIT_FILE, HEAD_FILE)):
+        raise FileMissing(f"a data directory in {directory}")
     problems = verify(directory / AUDIT_FILE)
     rows = [{"line": one.line or None, "problem": one.text} for one in problems]
     if output.is_table:
