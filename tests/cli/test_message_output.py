@@ -45,6 +45,7 @@ def test_format_has_the_letters_of_kcat(call, client):
         ("--format", "%s\\"),
         ("--format", "%s", "--json"),
         ("--format", "%s", "--values"),
+        ("--values", "--json"),
         ("--last", "0"),
         ("--last", "3", "--follow"),
         ("--last", "3", "--group", "g"),

@@ -123,10 +123,11 @@ def parts_of(topic: str, is_bare: bool, written: str | None, output: Output) -> 
     """Returns the parts of --format or --values; None: as --output says."""
     if is_bare and written is not None:
         raise click.UsageError("--values and --format: give one of them")
-    if written is not None and not output.is_table:
-        raise click.UsageError(f"--format and --output {output.form.value}: give one of them")
     if not is_bare and written is None:
         return None
+    if not output.is_table:
+        own = "--values" if is_bare else "--format"
+        raise click.UsageError(f"{own} and --output {output.form.value}: give one of them")
     return format_parts("%s\\n" if written is None else written, topic)
 
 
