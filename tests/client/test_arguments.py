@@ -207,6 +207,10 @@ def test_a_coroutine_function_is_no_handler_of_a_blocking_worker():
     [
         (lambda: Client(context=5), "context is text"),
         (lambda: Client("penstock://127.0.0.1:0"), "port 0"),
+        (
+            lambda: Client("penstock://127.0.0.1:1").create_topic("orders", partitions=10_001),
+            "in 1..10000, got 10001",
+        ),
         (lambda: Client(f"penstock://{'a' * 64}:9092"), "1 to 63 letters"),
         (lambda: Client("penstock://a..b:9092"), "1 to 63 letters"),
         (lambda: ClientSettings(ca_file="a\0b").tls_context(), "ca_file"),

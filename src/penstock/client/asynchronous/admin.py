@@ -84,7 +84,7 @@ from .io import sleep
 
 R = TypeVar("R")
 _PAGE_ITEMS_MAX = 500
-_PARTITIONS_MAX = 100_000
+_PARTITIONS_MAX = 10_000
 # A redrive with a rate ends after so many seconds.
 _PACED_ROUNDS = 10
 _PACE_S = 1.0
