@@ -20,7 +20,14 @@ from rich.console import Console
 from examples.demo.broker import BrokerProcess
 from penstock.api.groups import OpenGroup
 from penstock.cli.exits import Exit
-from penstock.cli.overview import GROUPS_MAX, Overview, Replication, StandbyLine
+from penstock.cli.overview import (
+    GROUPS_MAX,
+    GroupLine,
+    Overview,
+    Replication,
+    StandbyLine,
+    TopicLine,
+)
 from penstock.cli.overview_view import render
 
 pytestmark = pytest.mark.tier("test")
@@ -152,6 +159,20 @@ def test_one_look_is_for_scripts(call, busy):
     assert "\x1b" not in shown.out
     # Without a terminal there is nothing to look at twice.
     assert call("top").out.splitlines()[1] == shown.out.splitlines()[1]
+
+
+@pytest.mark.parametrize("width", [100, 160])
+def test_names_are_cut_before_figures_are(width):
+    topics = tuple(f"topic-{number}" for number in range(100))
+    lines = [TopicLine("t" * 245, 3, 7_654_321, 2048, 0, 0, (11, 22, 33, 44, 55))]
+    groups = [GroupLine("g" * 245, topics, 1_234_567, 95.0, 8_765, 432, 99_999, 0, members=12)]
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(render(Overview("there", "orders", 1.0, 0, 0.0, lines, groups)))
+    _, *shown = filter(str.strip, console.export_text().splitlines())
+    (topic,) = [line for line in shown if line.startswith("  ttt")]
+    (group,) = [line for line in shown if line.startswith("  ggg")]
+    assert " ".join(topic.split()[1:]) == "3 7,654,321 2.0 KiB - 0 11 / 22 / 33 / 44 / 55"
+    assert group.split()[-7:] == ["12", "1,234,567", "1.6m", "8,765", "432", "99,999", "-"]
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,17 @@ def standby_text(found: "StandbyLine") -> str:
     return f"{state}, {size(found.lag_bytes)} and {_span(found.lag_s)} behind"
 
 
-def _table(title: str, *columns: str) -> Table:
+def _table(title: str, *columns: str, names: int = 1) -> Table:
+    """A table whose first columns are of names: on a narrow terminal these are cut, and the figures stay."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
+        is_name = number < names
+        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=not is_name)
     return table
+
+
+def _name(text: str) -> Text:
+    return Text(one_line(text), no_wrap=True, overflow="ellipsis")
 
 
 def _topics(lines: "list[TopicLine]", rows_max: int | None) -> Table:
@@ -53,7 +59,7 @@ def _topics(lines: "list[TopicLine]", rows_max: int | None) -> Table:
     )
     for one in lines[:rows_max]:
         table.add_row(
-            one_line(one.name),
+            _name(one.name),
             str(one.partitions),
             f"{one.total_messages:,}",
             size(one.total_size_bytes),
@@ -83,11 +89,12 @@ def _groups(lines: "list[GroupLine]", rows_max: int | None) -> Table:
         "retrying",
         "dead",
         "done/s",
+        names=2,
     )
     for one in lines[:rows_max]:
         table.add_row(
-            one_line(one.group),
-            one_line(", ".join(one.topics)),
+            _name(one.group),
+            _name(", ".join(one.topics)),
             f"{one.members:,}",
             Text(f"{one.lag:,}", "bold" if one.lag else "dim"),
             _span(one.lag_seconds) if one.lag else "-",
@@ -102,7 +109,7 @@ def _groups(lines: "list[GroupLine]", rows_max: int | None) -> Table:
 
 def _and_more(table: Table, count: int, rows_max: int | None) -> None:
     if rows_max is not None and count > rows_max:
-        table.add_row(f"and {count - rows_max} more")
+        table.add_row(_name(f"and {count - rows_max} more"))
 
 
 def _rate(rate: float | None) -> str:
