@@ -76,6 +76,7 @@ export function Filter({ label, value, onChange }) {
     <input type="search" placeholder=${label} value=${value} onInput=${(event) => onChange(event.target.value)} /></label>`;
 }
 
+/** Its input begins with `defaultValue`: a `value` that no `onInput` follows would be put back with each refresh of the screen. */
 export function Field({ label, hint, children }) {
   return html`<label class="field">${label}${children}${hint && html`<span class="hint">${hint}</span>`}</label>`;
 }

@@ -64,7 +64,7 @@ function Redrive({ topic, filter, matching, onClose, onDone }) {
   return html`<${FormDialog} title="Send dead letters back" isWide=${sent !== null} action=${sent === null ? "Send the first ones" : `Send the other ${count(left)}`} isReady=${left > 0} onSend=${send} onClose=${onClose}>
     ${sent === null
       ? html`<p>${plural(total, "dead letter")} match. Try a few first, and see what becomes of them.</p>
-        <${Field} label="How many first"><input name="limit" type="number" min="1" max="1000" required value=${Math.min(FIRST, total)} /><//>
+        <${Field} label="How many first"><input name="limit" type="number" min="1" max="1000" required defaultValue=${Math.min(FIRST, total)} /><//>
         <fieldset><legend>Where to</legend>
           <label><input type="radio" name="target" value="group" defaultChecked=${true} /> only to the group that failed</label><br />
           <label><input type="radio" name="target" value="topic" /> to the topic: every group gets them again</label></fieldset>`

@@ -19,7 +19,7 @@ function Move({ message, onClose, onDone }) {
     onDone();
   };
   return html`<${FormDialog} title="Deliver at another time" action="Reschedule" onSend=${send} onClose=${onClose}>
-    <${Field} label="From now" hint="30s, 5m, 2h or 3d; 0s: at once"><input name="delay" autocomplete="off" value="0s" /><//>
+    <${Field} label="From now" hint="30s, 5m, 2h or 3d; 0s: at once"><input name="delay" autocomplete="off" defaultValue="0s" /><//>
     <${Field} label="Or at"><input name="at" type="datetime-local" step="1" /><//><//>`;
 }
 

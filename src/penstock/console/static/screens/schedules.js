@@ -12,16 +12,22 @@ const timingOf = (one) => (one.cron ? `${one.cron} (${one.timezone})` : `every $
 /** By due time; those that are paused, or that cannot be told, come last. */
 const byDue = (left, right) => (left.next_due ?? "~").localeCompare(right.next_due ?? "~");
 
-/** What a form says of the timing: cron in a time zone, or a span. */
-function timing(fields) {
-  if (fields.every.trim()) return { every: fields.every.trim() };
-  return { cron: fields.cron.trim(), ...(fields.timezone.trim() ? { timezone: fields.timezone.trim() } : {}) };
+const everyOf = (schedule) => (schedule?.every_ms ? `${schedule.every_ms}ms` : "");
+
+/** What a form says of the timing: cron in a time zone, or a span. Of both, the one that is new counts. */
+function timing(fields, schedule) {
+  const [cron, timezone, every] = [fields.cron, fields.timezone, fields.every].map((one) => one.trim());
+  const isCron = cron !== (schedule?.cron ?? "");
+  const isEvery = every !== everyOf(schedule);
+  if (cron && every && isCron === isEvery) throw new Error("Say when by a cron expression or by a span, not by both.");
+  if (every && (isEvery || !cron)) return { every };
+  return { cron, ...(timezone ? { timezone } : {}) };
 }
 
 const Timing = ({ schedule }) => html`
-  <${Field} label="Cron" hint="Minute, hour, day, month, weekday: 0 9 * * 1-5"><input name="cron" class="mono" autocomplete="off" value=${schedule?.cron ?? ""} /><//>
-  <${Field} label="Time zone" hint="Empty: UTC"><input name="timezone" autocomplete="off" placeholder="Europe/Berlin" value=${schedule?.timezone ?? ""} /><//>
-  <${Field} label="Or every" hint="30s, 5m, 2h or 3d"><input name="every" autocomplete="off" value=${schedule?.every_ms ? `${schedule.every_ms}ms` : ""} /><//>`;
+  <${Field} label="Cron" hint="Minute, hour, day, month, weekday: 0 9 * * 1-5"><input name="cron" class="mono" autocomplete="off" defaultValue=${schedule?.cron ?? ""} /><//>
+  <${Field} label="Time zone" hint="Empty: UTC"><input name="timezone" autocomplete="off" placeholder="Europe/Berlin" defaultValue=${schedule?.timezone ?? ""} /><//>
+  <${Field} label="Or every" hint="30s, 5m, 2h or 3d"><input name="every" autocomplete="off" defaultValue=${everyOf(schedule)} /><//>`;
 
 function Create({ topic, onClose, onDone }) {
   const send = async (fields) => {
@@ -41,7 +47,7 @@ function Create({ topic, onClose, onDone }) {
 
 function Move({ schedule, onClose, onDone }) {
   const send = async (fields) => {
-    const moved = await call("PATCH", pathOf(schedule), { body: timing(fields) });
+    const moved = await call("PATCH", pathOf(schedule), { body: timing(fields, schedule) });
     tell(`${moved.key} comes ${timingOf(moved)}.`);
     onDone();
   };

@@ -24,7 +24,7 @@ function ChangeSetting({ topic, setting, onClose, onDone }) {
   };
   return html`<${FormDialog} title=${`Change ${setting.name}`} action="Change" onSend=${send} onClose=${onClose}>
     <p class="hint"><${Prose} text=${setting.text} /></p>
-    <${Field} label=${setting.name}><input name="value" required value=${String(setting.value)} autocomplete="off" /><//>
+    <${Field} label=${setting.name}><input name="value" required defaultValue=${String(setting.value)} autocomplete="off" /><//>
   <//>`;
 }
 
@@ -36,7 +36,7 @@ function Grow({ topic, partitions, onClose, onDone }) {
   };
   return html`<${FormDialog} title="Add partitions" action="Add partitions" onSend=${send} onClose=${onClose}>
     <p class="hint">Messages with a key may go to another partition than before. Partitions cannot be taken away again.</p>
-    <${Field} label="New total"><input name="count" type="number" required min=${partitions + 1} value=${partitions + 1} /><//>
+    <${Field} label="New total"><input name="count" type="number" required min=${partitions + 1} defaultValue=${partitions + 1} /><//>
   <//>`;
 }
 
