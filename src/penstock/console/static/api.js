@@ -34,7 +34,7 @@ export function route(words, ...names) {
 function address(path, query) {
   const url = new URL(path.replace(/^\//, ""), BASE);
   for (const [name, value] of Object.entries(query ?? {})) {
-    if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, value);
+    if (value !== undefined && value !== null) url.searchParams.set(name, value);
   }
   return url;
 }
@@ -67,7 +67,7 @@ export const post = (path, body) => call("POST", path, { body });
 /** Every page of a list, up to `most` items: `items` names the list in an answer. */
 export async function getAll(path, items, query = {}, signal = undefined, most = 10_000) {
   const found = [];
-  let cursor = "";
+  let cursor;
   do {
     const page = await get(path, { limit: 1000, ...query, cursor }, signal);
     found.push(...page[items]);

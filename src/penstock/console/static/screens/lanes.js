@@ -47,7 +47,7 @@ const COLUMNS = [
 function TopicLanes({ topic }) {
   const [group, setGroup] = useState("");
   const groups = useLive((signal) => getAll("/groups", "groups", { details: true }, signal), [], 30_000);
-  const live = useLive((signal) => get("/priority/stats", { topic, group }, signal), [topic, group]);
+  const live = useLive((signal) => get("/priority/stats", { topic, group: group || undefined }, signal), [topic, group]);
   const readers = (groups.data ?? []).filter((one) => one.topics.includes(topic));
   return html`
     <div class="row end"><${Field} label="Group"><select value=${group} onChange=${(event) => setGroup(event.target.value)}>
