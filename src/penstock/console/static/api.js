@@ -39,13 +39,23 @@ function address(path, query) {
   return url;
 }
 
-/** The JSON of an answer; null of one without content. Throws ApiError, or TypeError if the broker is not reached. */
+/** The answer of the broker. ApiError if none comes: what was asked may have been done all the same. */
+async function send(url, options) {
+  try {
+    return await fetch(url, options);
+  } catch {
+    const doubt = options.method === "GET" ? "" : ", so this may have been done or not";
+    throw new ApiError(0, { message: `the broker does not answer${doubt}` });
+  }
+}
+
+/** The JSON of an answer; null of one without content. Throws ApiError. */
 export async function call(method, path, { query, body, signal } = {}) {
   const headers = {};
   const key = keyring.get();
   if (key) headers.authorization = `Bearer ${key}`;
   if (body !== undefined) headers["content-type"] = "application/json";
-  const answer = await fetch(address(path, query), {
+  const answer = await send(address(path, query), {
     method,
     headers,
     body: body === undefined ? undefined : JSON.stringify(body),
@@ -54,10 +64,11 @@ export async function call(method, path, { query, body, signal } = {}) {
     cache: "no-store",
   });
   if (answer.status === 204) return null;
-  const content = await answer.json().catch(() => ({}));
-  if (answer.ok) return content;
-  const error = new ApiError(answer.status, content);
-  if (answer.status === 401) listeners.forEach((tell) => tell(error));
+  const content = await answer.json().catch(() => null);
+  if (answer.ok && content !== null) return content;
+  const error = new ApiError(answer.status, content ?? (answer.ok ? { message: "the answer of the broker cannot be read" } : {}));
+  // A late answer to another key says nothing of the one in use.
+  if (answer.status === 401 && key === keyring.get()) listeners.forEach((tell) => tell(error));
   throw error;
 }
 
