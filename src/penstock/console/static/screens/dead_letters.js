@@ -5,7 +5,7 @@ import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
 import { ConfirmName, Dialog, Empty, Field, FormDialog, Heading, Loaded, Notice, Panel, Table, Tag, tell, Time } from "../parts.js";
 import { Diff } from "../diff.js";
-import { Headers, Payload, Preview, preview, prettyJson } from "../payload.js";
+import { Headers, inFull, Payload, Preview, preview, prettyJson } from "../payload.js";
 import { may } from "../session.js";
 import { TopicChoice, useTopics } from "./messages.js";
 import { isDeadLetterTopic } from "./topics.js";
@@ -131,7 +131,7 @@ function Letter({ letter, onClose, onEdit }) {
         <dt>Was</dt><dd>${letter.originalTopic}, partition ${letter.originalPartition}, offset ${count(letter.originalOffset)}, <${Time} at=${letter.originalTimestamp} /></dd>
         <dt>Group</dt><dd>${letter.group}, ${plural(letter.deliveryAttempts, "delivery attempt")}, last by ${letter.lastConsumer || "–"}</dd>
         <dt>Died</dt><dd><${Time} at=${letter.dlqTimestamp} /></dd>
-        <dt>Key</dt><dd class="mono">${preview(letter.originalKey)}</dd>
+        <dt>Key</dt><dd class="mono">${inFull(letter.originalKey)}</dd>
       </dl>
       <h3>Value</h3><${Payload} content=${letter.originalValue} label="value" headers=${letter.headers} />
       <h3>Headers</h3><${Headers} headers=${letter.headers} />
