@@ -85,7 +85,7 @@ export function Group({ name }) {
     tell(`Group ${name} is forgotten.`);
     location.hash = "#/groups";
   };
-  const curve = recent.data?.groups[name];
+  const curve = recent.data && Object.hasOwn(recent.data.groups, name) && recent.data.groups[name];
   const done = () => {
     setOpen(null);
     live.refresh();

@@ -54,7 +54,7 @@ function TopicLanes({ topic }) {
       <option value="">the furthest behind</option>
       ${readers.map((one) => html`<option value=${one.group} selected=${one.group === group}>${one.group}</option>`)}</select><//></div>
     <${Loaded} live=${live}>${({ topics, shares }) => {
-      const found = topics[topic];
+      const found = Object.hasOwn(topics, topic) && topics[topic];
       if (!found) return html`<${Panel}><${Empty} title="No group reads this topic yet" text="Lanes are served group by group." command=${`penstock consume ${topic} --group billing`} /><//>`;
       return html`<${Panel} title=${`Lanes of ${topic} for ${found.group}`} isFlush=${true}>
         <${Table} title="Lanes" columns=${COLUMNS} rows=${lanesOf(Object.values(found.partitions), shares)} /><//>`;
