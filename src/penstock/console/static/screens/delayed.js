@@ -48,7 +48,7 @@ function List({ topic }) {
     ${unreadable > 0 && html`<${Notice} kind="bad">${plural(unreadable, "message")} cannot be read: the disk has damaged them.<//>`}
     <${Panel} isFlush=${true} title=${pending === undefined ? "The next to come" : `${plural(pending, "message")} waiting, the next to come first`}
         actions=${html`<${Filter} label="Filter by business key" value=${key} onChange=${setKey} />`}>
-      <${Table} title="Delayed messages" rows=${messages.filter((one) => !key || (one.delay_key !== null && preview(one.delay_key).includes(key)))} columns=${[
+      <${Table} title="Delayed messages" rows=${messages.filter((one) => !key || (one.delay_key !== null && preview(one.delay_key).includes(key)))} keyOf=${(one) => `${one.partition}/${one.offset}`} columns=${[
         { title: "Due", kind: "tight", cell: (one) => html`<${Time} at=${one.deliver_at} />` },
         { title: "In", kind: "number", cell: (one) => span(Math.max(0, one.time_remaining / 1000)) },
         { title: "Place", kind: "tight", cell: (one) => `${one.partition}/${count(one.offset)}` },

@@ -47,7 +47,7 @@ export function Keys() {
   const canChange = may("create, rotate or revoke keys");
   return html`
     <${Heading} title="Keys">${canChange && html`<button class="main" onClick=${() => setOpen({ isNew: true })}>Create key</button>`}<//>
-    <${Loaded} live=${live}>${(keys) => html`<${Panel} isFlush=${true}><${Table} title="Keys" rows=${keys} columns=${[
+    <${Loaded} live=${live}>${(keys) => html`<${Panel} isFlush=${true}><${Table} title="Keys" rows=${keys} keyOf=${(one) => one.key_id} columns=${[
       { title: "Name", kind: "name", cell: (one) => one.name },
       { title: "Id", cell: (one) => html`<code>${one.key_id}</code>` },
       { title: "Role", cell: (one) => html`<${Tag} kind=${one.role === "admin" ? "warning" : "plain"}>${one.role}<//>` },

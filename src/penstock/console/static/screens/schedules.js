@@ -3,7 +3,7 @@ import { call, get, post, route } from "../api.js";
 import { count, plural, span } from "../format.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
-import { attempt, ConfirmName, Empty, Field, FormDialog, Loaded, Panel, Table, Tag, tell, Time } from "../parts.js";
+import { Act, ConfirmName, Empty, Field, FormDialog, Loaded, Panel, Table, Tag, tell, Time } from "../parts.js";
 import { Preview } from "../payload.js";
 import { may } from "../session.js";
 
@@ -63,24 +63,25 @@ export function Schedules({ topic }) {
     live.refresh();
   };
   const pause = async (one) => {
-    await attempt(() => call("PATCH", pathOf(one), { body: { paused: !one.paused } }), `${one.key} ${one.paused ? "goes on" : "is paused"}.`);
+    await call("PATCH", pathOf(one), { body: { paused: !one.paused } });
     live.refresh();
   };
-  const run = (one) => attempt(() => post(`${pathOf(one)}/run`), (made) => `${one.key} is published at offset ${made.offset} of partition ${made.partition}.`);
+  const ran = (made) => `${made.key} is published at offset ${made.offset} of partition ${made.partition}.`;
   const remove = async () => {
     await call("DELETE", pathOf(open.remove));
     tell(`${open.remove.key} comes no more.`);
     done();
   };
   const actions = (one) => html`<div class="row">
-    <button class="small" aria-label=${`${one.paused ? "Resume" : "Pause"} ${one.key}`} onClick=${() => pause(one)}>${one.paused ? "Resume" : "Pause"}</button>
-    <button class="small" aria-label=${`Run ${one.key} now`} onClick=${() => run(one)}>Run now</button>
+    <${Act} class="small" label=${`${one.paused ? "Resume" : "Pause"} ${one.key}`} work=${() => pause(one)}
+      done=${`${one.key} ${one.paused ? "goes on" : "is paused"}.`}>${one.paused ? "Resume" : "Pause"}<//>
+    <${Act} class="small" label=${`Run ${one.key} now`} work=${() => post(`${pathOf(one)}/run`)} done=${ran}>Run now<//>
     <button class="small" aria-label=${`Move ${one.key}`} onClick=${() => setOpen({ move: one })}>Reschedule</button>
     <button class="small danger" aria-label=${`Delete ${one.key}`} onClick=${() => setOpen({ remove: one })}>Delete</button></div>`;
   const mayChange = may("create, change, run or delete schedules");
   return html`<${Loaded} live=${live}>${({ schedules }) => html`
     <${Panel} isFlush=${true} title=${plural(schedules.length, "schedule")} actions=${mayChange && html`<button onClick=${() => setOpen("create")}>Create schedule</button>`}>
-      <${Table} title="Schedules" rows=${[...schedules].sort(byDue)} columns=${[
+      <${Table} title="Schedules" rows=${[...schedules].sort(byDue)} keyOf=${(one) => one.key} columns=${[
         { title: "Next", kind: "tight", cell: (one) => (one.paused ? html`<${Tag} kind="warning">paused<//>` : one.problem ? html`<${Tag} kind="bad">${one.problem}<//>` : html`<${Time} at=${one.next_due} />`) },
         { title: "Schedule", kind: "name", cell: (one) => one.key },
         { title: "When", cell: (one) => html`<code>${timingOf(one)}</code>` },

@@ -3,7 +3,7 @@ import { call, get, getAll, post, route } from "../api.js";
 import { bytes, count } from "../format.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
-import { attempt, ConfirmName, Field, FormDialog, Heading, Loaded, Panel, Prose, Table, Tag, tell } from "../parts.js";
+import { Act, ConfirmName, Field, FormDialog, Heading, Loaded, Panel, Prose, Table, Tag, tell } from "../parts.js";
 import { may } from "../session.js";
 import { isDeadLetterTopic } from "./topics.js";
 
@@ -83,14 +83,15 @@ export function Topic({ name }) {
     tell(`Topic ${name} is deleted.`);
     location.hash = "#/topics";
   };
-  const sweep = () => attempt(() => post(route`/admin/topics/${name}/compact`), (swept) => `${swept.segments_removed} segments removed, ${bytes(swept.bytes_freed)} freed.`);
+  const sweep = () => post(route`/admin/topics/${name}/compact`);
+  const swept = (found) => `${found.segments_removed} segments removed, ${bytes(found.bytes_freed)} freed.`;
   const link = (word, text) => html`<a class="button" href=${`#/${word}/${encodeURIComponent(name)}`}>${text}</a>`;
   return html`
     <${Heading} title=${name}>
       ${link("messages", "Messages")}
       ${may("see dead letters") && !isDeadLetterTopic(name) && link("dead-letters", "Dead letters")}
       ${link("delayed", "Delayed")}
-      ${may("compact a topic") && html`<button onClick=${sweep}>Sweep now</button>`}
+      ${may("compact a topic") && html`<${Act} work=${sweep} done=${swept}>Sweep now<//>`}
       ${may("configure a topic") && html`<button onClick=${() => setOpen("grow")}>Add partitions</button>`}
       ${may("delete a topic") && html`<button class="danger" onClick=${() => setOpen("delete")}>Delete</button>`}<//>
     <${Loaded} live=${live}>${({ topic, partitions, settings }) => html`
