@@ -55,7 +55,7 @@ function List({ topic }) {
         { title: "Business key", cell: (one) => (one.delay_key === null ? "" : html`<${Preview} content=${one.delay_key} />`) },
         { title: "Value", cell: (one) => (one.damage ? html`<${Tag} kind="bad">${one.damage}<//>` : html`<${Preview} content=${one.value} />`) },
         ...(may("cancel or reschedule delayed messages") ? [{ title: "Change", cell: actions }] : []),
-      ]} empty=${html`<${Empty} title="No message waits for its time" text="Publish with a delay or a moment, and it comes then." command=${`penstock produce ${topic} reminder --delay 2h`} />`} />
+      ]} empty=${key ? html`<${Empty} title=${`No key of these messages has “${key}” in it`} />` : html`<${Empty} title="No message waits for its time" text="Publish with a delay or a moment, and it comes then." command=${`penstock produce ${topic} reminder --delay 2h`} />`} />
       ${cursor && html`<p class="more">These are the next 1,000.</p>`}<//>
     ${open?.move && html`<${Move} message=${open.move} onClose=${close} onDone=${done} />`}
     ${open?.cancel && html`<${ConfirmName} title="Cancel a delayed message" name=${nameOf(open.cancel)} action="Cancel the message" onSend=${cancel} onClose=${close}>

@@ -14,7 +14,7 @@ function outcome(answer, word) {
   return `${done} of ${results.length} ${word}.`;
 }
 
-function Held({ group, held, onDone }) {
+function Held({ group, held, isCut, onDone }) {
   const [chosen, setChosen] = useState(new Set());
   const [isBurying, setBurying] = useState(false);
   const here = held.filter((one) => chosen.has(one.receipt_handle));
@@ -51,6 +51,7 @@ function Held({ group, held, onDone }) {
       { title: "Held since", cell: (one) => html`<${Time} at=${one.last_delivery} />` },
       { title: "Comes back in", kind: "number", cell: (one) => span(Math.max(0, secondsLeft(one.deadline))) },
     ]} empty=${html`<${Empty} title="No message is held now" text="What a consumer takes is held until it answers or its time is over." command=${`penstock consume orders --group ${group}`} />`} />
+    ${isCut && html`<p class="more">These are the first ${count(held.length)}; there are more.</p>`}
     ${isBurying && html`<${ConfirmName} title="Make dead letters" name=${group} action="Dead-letter" onSend=${bury} onClose=${() => setBurying(false)}>
       ${count(here.length)} messages leave the queue of ${group} and are kept as dead letters.<//>`}<//>`;
 }
@@ -65,5 +66,5 @@ export function InFlight({ name }) {
           ${!name && html`<option value="">choose a group</option>`}
           ${found.map((one) => html`<option value=${one.group} selected=${one.group === name}>${one.group}</option>`)}</select><//></div>`
       : html`<${Panel}><${Empty} title="No groups yet" command="penstock consume orders --group billing" /><//>`)}<//>
-    ${name && html`<${Loaded} live=${live}>${(found) => found && html`<${Held} group=${name} held=${found.in_flight} onDone=${live.refresh} />`}<//>`}`;
+    ${name && html`<${Loaded} live=${live}>${(found) => found && html`<${Held} group=${name} held=${found.in_flight} isCut=${Boolean(found.cursor)} onDone=${live.refresh} />`}<//>`}`;
 }
