@@ -1,5 +1,7 @@
 """What is sent back or discarded is what the screen showed: by error, in which moment, and how many."""
 
+import json
+
 
 def errors_left(broker, topic):
     return [one["lastError"] for one in broker.call("GET", f"/topics/{topic}/dlq")["dead_letters"]]
@@ -83,6 +85,23 @@ def test_an_edit_of_one_that_is_gone_is_not_said_to_have_gone_back(broker, visit
     visitor.click("Send back to the topic")
     visitor.sees("It is no dead letter any more", within="dialog")
     assert broker.call("GET", "/topics/gone")["total_messages"] == 1
+
+
+def test_what_changes_is_shown_also_at_the_end_of_a_large_value(broker, visit):
+    items = [{"item": number} for number in range(3000)]
+    broker.topic("tall", json.dumps(items))
+    [held] = broker.poll("tall", "billing")
+    body = {"receipt_handle": held["receipt_handle"], "reason": "wrong"}
+    broker.call("POST", "/messages/reject", body)
+    broker.letters("tall", 1)
+    visitor = visit()
+    visitor.go("dead-letters/tall")
+    visitor.click("Open dead letter 0 0")
+    visitor.click("Edit and send back")
+    items[2990]["item"] = 17
+    visitor.fill(value=json.dumps(items))
+    for line in ('-     "item": 2990', '+     "item": 17', '"item": 2989', '"item": 2991'):
+        visitor.sees(line, within="dialog .diff")
 
 
 def test_more_than_a_page_of_them_can_be_looked_through(broker, visit):

@@ -1,5 +1,7 @@
 """Lists are whole, or say that they are not, and their figures are those of what is listed."""
 
+import json
+
 UNKNOWN = "\N{EN DASH}"
 
 
@@ -61,3 +63,27 @@ def test_the_rate_of_a_pipeline_is_that_between_its_reports(broker, visit):
     assert rate(0) == UNKNOWN
     assert rate(1_000_000) not in {UNKNOWN, "0"}
     assert rate(5) == UNKNOWN
+
+
+def test_numbers_are_not_rounded_in_schemas_and_settings(broker, visit):
+    broker.topic("numbers")
+    field = {"name": "id", "type": "long", "default": 2**53 + 1}
+    schema = json.dumps({"type": "record", "name": "Sum", "fields": [field]})
+    broker.call("POST", "/subjects/numbers-value/versions", {"schema": schema})
+    visitor = visit()
+    visitor.go("schemas/numbers-value")
+    visitor.sees('"default": 9007199254740993', within="main pre")
+    visitor.go("topics/numbers")
+    visitor.click("Change retention_bytes")
+    visitor.fill(value=str(2**53 + 1))
+    visitor.click("Change", within="dialog")
+    visitor.sees("too large to be sent as it is", within="dialog")
+
+
+def test_a_group_with_shared_members_is_not_called_empty(broker, visit):
+    broker.topic("shared", "1")
+    broker.poll("shared", "sharers")
+    visitor = visit("readonly")
+    visitor.go("groups/sharers")
+    visitor.sees("shared: shared")
+    assert "empty" not in visitor.page.locator("main .lead").inner_text()

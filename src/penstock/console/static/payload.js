@@ -63,9 +63,9 @@ function hexOf(content) {
 
 /**
  * JSON on many lines, or null if it is none. Numbers stay as they were written: JSON.parse would round large ones. Only
- * as much is laid out as can be shown.
+ * as much is laid out as can be shown, or all of it for who compares.
  */
-export function prettyJson(text) {
+export function prettyJson(text, most = SHOWN_CHARACTERS) {
   if (typeof text !== "string" || text.length > JSON_CHARACTERS_MAX) return null;
   try {
     JSON.parse(text);
@@ -82,7 +82,7 @@ export function prettyJson(text) {
     found += `${isNewLine ? `\n${"  ".repeat(depth)}` : ""}${token}${token === ":" ? " " : ""}`;
     depth += token === "{" || token === "[" ? 1 : 0;
     if (depth > JSON_DEPTH_MAX) return null;
-    if (found.length > SHOWN_CHARACTERS) return found;
+    if (found.length > most) return found;
     before = token;
   }
   return found;

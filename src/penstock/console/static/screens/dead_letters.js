@@ -78,7 +78,7 @@ function Redrive({ topic, seen, total, onClose, onDone }) {
 }
 
 /** A message as lines of text, JSON laid out, so that a change of one field is one changed line. */
-const linesOf = ({ key, headers, value }) => [`key: ${key}`, ...headers.split("\n").filter(Boolean).map((line) => `header ${line}`), "", prettyJson(value) ?? value].join("\n");
+const linesOf = ({ key, headers, value }) => [`key: ${key}`, ...headers.split("\n").filter(Boolean).map((line) => `header ${line}`), "", prettyJson(value, Infinity) ?? value].join("\n");
 
 /** Headers as they are edited, one to a line. */
 const headerLines = (headers) => headers.map(([name, value]) => `${name}: ${typeof value === "string" ? value : preview(value)}`).join("\n");

@@ -7,8 +7,9 @@ import { Act, ConfirmName, Field, FormDialog, Heading, Loaded, Panel, Prose, Tab
 import { may } from "../session.js";
 import { isDeadLetterTopic } from "./topics.js";
 
-/** What a user wrote as the value of a setting: a number, true, false, or text. */
+/** What a user wrote as the value of a setting: a number, true, false, or text. Error for a number that a script would round. */
 function valueOf(written) {
+  if (/^-?\d+$/.test(written.trim()) && !Number.isSafeInteger(Number(written))) throw new Error("This number is too large to be sent as it is.");
   try {
     return JSON.parse(written);
   } catch {
