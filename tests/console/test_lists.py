@@ -87,3 +87,13 @@ def test_a_group_with_shared_members_is_not_called_empty(broker, visit):
     visitor.go("groups/sharers")
     visitor.sees("shared: shared")
     assert "empty" not in visitor.page.locator("main .lead").inner_text()
+
+
+def test_how_long_a_topic_keeps_messages_is_not_rounded_to_hours(broker, visit):
+    for name, hours in (("kept-a-quarter", 0.25), ("kept-a-week", 168)):
+        broker.topic(name, retention_hours=hours)
+    visitor = visit("readonly")
+    visitor.go("topics")
+    row = visitor.page.locator("main tbody tr")
+    assert "15 min 0 s" in row.filter(has_text="kept-a-quarter").inner_text()
+    assert "7 d 0 h" in row.filter(has_text="kept-a-week").inner_text()

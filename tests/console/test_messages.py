@@ -70,3 +70,28 @@ def test_a_key_and_headers_are_shown_to_their_end(broker, visit):
     visitor.click("Open offset 0")
     for text in ("end of the key", "end of the trace", "00 ff 80", "high"):
         visitor.sees(text, within="dialog dd")
+
+
+def test_no_key_and_a_key_that_says_so_are_told_apart(broker, visit):
+    broker.topic("keys")
+    messages = [
+        {"value": "x", "key": None},
+        {"value": "x", "key": "null"},
+        {"value": "x", "key": ""},
+    ]
+    broker.call("POST", "/topics/keys/messages", {"messages": messages})
+    visitor = visit("readonly")
+    visitor.go("messages/keys")
+    rows = visitor.page.locator("main tbody tr").all_inner_texts()
+    assert [row.split("\t")[2].strip() for row in rows] == ["(null)", "null", "(empty)"]
+
+
+def test_the_time_that_was_asked_for_stays_there(broker, visit):
+    broker.topic("times", "x")
+    visitor = visit("readonly")
+    visitor.go("messages/times")
+    visitor.choose("by", "time")
+    visitor.page.locator("[name=text]").fill("2020-01-01T10:00:00")
+    visitor.click("Show")
+    visitor.sees("offsets 0 to 1")
+    assert visitor.page.locator("[name=text]").input_value().startswith("2020-01-01T10:00")

@@ -31,7 +31,7 @@ const withoutControls = (text) => text.replace(/[\u0000-\u001f\u007f-\u009f]+/g,
 
 /** The first line or so, for a row of a table. Control characters are shown as dots. */
 export function preview(content) {
-  if (content === null || content === undefined) return "null";
+  if (content === null || content === undefined) return "(null)";
   if (isBase64(content)) return `binary, ${sizeText(sizeOf(content))}`;
   if (content === "") return "(empty)";
   const start = withoutControls(content.slice(0, PREVIEW_CHARACTERS));

@@ -121,7 +121,7 @@ function Question({ partitions, asked, onAsk }) {
     ${hasPartition && html`<${Field} label="Partition"><select name="partition">${Array.from({ length: partitions }, (_one, number) => html`<option value=${number} selected=${String(number) === String(asked.partition)}>${number}</option>`)}</select><//>`}
     <${Field} label="Messages"><select name="by" onChange=${(event) => setBy(event.target.value)}>${Object.entries(WAYS).map(([word, title]) => html`<option value=${word} selected=${word === by}>${title}</option>`)}</select><//>
     ${(by === "offset" || by === "value") && html`<${Field} label="From offset"><input name="offset" type="number" min="0" defaultValue=${asked.offset || 0} /><//>`}
-    ${by === "time" && html`<${Field} label="From"><input name="text" type="datetime-local" step="1" required /><//>`}
+    ${by === "time" && html`<${Field} label="From"><input name="text" type="datetime-local" step="1" required defaultValue=${asked.by === "time" ? asked.text : ""} /><//>`}
     ${by === "key" && html`<${Field} label="Key"><input name="text" required defaultValue=${asked.text} autocomplete="off" /><//>`}
     ${by === "header" && html`<${Field} label="Header"><input name="text" required defaultValue=${asked.text} placeholder="name=value" autocomplete="off" /><//>`}
     ${by === "value" && html`<${Field} label="Text"><input name="text" required defaultValue=${asked.text} autocomplete="off" /><//>`}
