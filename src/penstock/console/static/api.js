@@ -6,7 +6,9 @@ const KEY_NAME = "penstock.key";
 /** What a route answered instead of a success. `code` is meant for programs, `message` for people. */
 export class ApiError extends Error {
   constructor(status, content) {
-    super(content.message ?? `the broker answered ${status}`);
+    const said = content.message ?? `the broker answered ${status}`;
+    // Of a node that does not lead the message names the port of clients; a browser needs the other one.
+    super(content.http ? `${said}; its console is at ${content.http}` : said);
     this.status = status;
     this.code = content.error ?? content.error_code ?? "";
   }
