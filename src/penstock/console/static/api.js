@@ -16,7 +16,7 @@ export class ApiError extends Error {
 
 const listeners = new Set();
 
-/** The key of this tab: sessionStorage ends with it, and no other tab sees it. */
+/** The key of this tab: sessionStorage ends with it, and only a duplicate of the tab has it, too. */
 export const keyring = {
   get: () => sessionStorage.getItem(KEY_NAME),
   set: (key) => sessionStorage.setItem(KEY_NAME, key),
