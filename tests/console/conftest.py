@@ -69,7 +69,10 @@ class Broker:
 
     def letters(self, topic: str, count: int) -> list[Any]:
         """The dead letters of a topic, once so many have arrived: they travel by themselves."""
-        while len(found := self.call("GET", f"/topics/{topic}/dlq")["dead_letters"]) < count:
+        while (
+            len(found := self.call("GET", f"/topics/{topic}/dlq?limit=1000")["dead_letters"])
+            < count
+        ):
             time.sleep(0.02)
         return found
 

@@ -47,3 +47,15 @@ def test_standbys_and_their_lag_are_told(browser, tmp_path):
         visitor.sees("2.0 KiB, 1.5 s behind")
         assert visitor.problems == []
         visitor.close()
+
+
+def test_the_console_of_the_node_that_leads_is_named(browser, tmp_path):
+    refusal = {"error": "NOT_LEADER", "message": "another one leads", "http": "http://leader:8080"}
+
+    with served(tmp_path / "data") as server:
+        visitor = Visitor(browser, server.address)
+        visitor.page.get_by_role("link", name="Penstock").wait_for()
+        visitor.page.route("**/topics?*", lambda route: route.fulfill(status=421, json=refusal))
+        visitor.go("topics")
+        visitor.sees("another one leads; its console is at http://leader:8080")
+        visitor.close()

@@ -139,6 +139,38 @@ def test_a_wrong_key_does_not_get_in_and_a_good_one_ends_with_the_tab(orders, vi
     assert visitor.page.evaluate("sessionStorage.length") == 0
 
 
+def test_what_is_no_key_and_what_is_refused_leave_a_way_in(orders, visit):
+    visitor = visit(None)
+    visitor.page.get_by_label("Key").fill("pk-copied\u200b.along")
+    visitor.click("Log in")
+    visitor.sees("That is no key")
+    visitor.page.route(
+        "**/whoami", lambda one: one.fulfill(status=429, json={"message": "too many failed keys"})
+    )
+    visitor.page.get_by_label("Key").fill("pk-nobody.nothing")
+    visitor.click("Log in")
+    visitor.sees("too many failed keys")
+    visitor.page.unroute("**/whoami")
+    visitor.click("Use another key")
+    visitor.log_in(orders.keys["readonly"])
+    assert all("429" in one for one in visitor.problems)
+    visitor.problems.clear()
+
+
+def test_addresses_and_names_that_scripts_stumble_over(orders, visit):
+    orders.topic("constructor")
+    orders.poll("orders", "toString")
+    visitor = visit("readonly")
+    visitor.page.goto(f"{orders.address}/#/nothing%")
+    visitor.sees("There is no such screen")
+    visitor.page.reload()
+    visitor.sees("There is no such screen")
+    visitor.go("lanes/constructor")
+    visitor.sees("No group reads this topic yet")
+    visitor.go("groups/toString")
+    visitor.sees("behind")
+
+
 def test_a_revoked_key_leads_back_to_the_login(orders, visit):
     made = orders.call("POST", "/admin/keys", {"name": "short", "role": "readonly"})
     visitor = visit(None)

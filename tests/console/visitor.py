@@ -66,6 +66,12 @@ class Visitor:
         self.fill(confirmed=name)
         action.click()
 
+    def refreshed(self, path: str) -> None:
+        """What the screen shows of a route was asked for again since now, and is shown."""
+        for _ in range(2):
+            with self.page.expect_response(lambda one: path in one.url, timeout=PATIENCE_MS):
+                pass
+
     def sees(self, text: str, *, within: str = "body") -> None:
         self.page.locator(within).get_by_text(text).first.wait_for()
 

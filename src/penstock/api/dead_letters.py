@@ -66,10 +66,15 @@ class GroupBy(Enum):
     CONSUMER = "consumer"
 
 
+def first_line(error: str) -> str:
+    """What errors are counted by: the lines below the first say where it was raised."""
+    return error.partition("\n")[0]
+
+
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Which dead letters are meant: all, or those for which every condition that is given holds.
 
-    `offsets` are pairs (partition, offset) of the dead-letter topic.
+    `offsets` are pairs (partition, offset) of the dead-letter topic. `error` is the last error, or its first line.
     """
 
     is_all: bool = False
@@ -91,7 +96,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return (
             (self.reason is None or died.dlq_reason == self.reason)
             and (self.group is None or died.group == self.group)
-            and (self.error is None or died.last_error == self.error)
+            and (self.error is None or self.error in (died.last_error, first_line(died.last_error)))
             and (self.offsets is None or place in self.offsets)
             and (self.before_ns is None or died.dlq_timestamp < self.before_ns)
             and (self.after_ns is None or died.dlq_timestamp > self.after_ns)

@@ -58,7 +58,7 @@ def letter_options(command: Callable[..., None]) -> Callable[..., None]:
         "--reason", type=click.Choice(REASONS, case_sensitive=False), help="Why it was given up."
     )
     @click.option("--group", shell_complete=complete_group, help="The group that gave up.")
-    @click.option("--error", help="The last error, as it is.")
+    @click.option("--error", help="The last error, or its first line.")
     @click.option("--after", help="Given up after this time; 1h is an hour ago.")
     @click.option("--before", help="Given up before this time.")
     @functools.wraps(command)

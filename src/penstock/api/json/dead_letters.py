@@ -37,7 +37,7 @@ _RATE_MAX = 1_000_000
 
 
 class DeadLettersQuery(Strict):
-    """Which dead letters, or what to count them by (reason, error, consumer)."""
+    """Which dead letters, or what to count them by (reason, error, consumer). `error`: all of it, or its first line."""
 
     reason: str | None = None
     group: str | None = None
@@ -88,7 +88,7 @@ class PlaceIn(Strict):
 
 
 class FilterIn(Strict):
-    """Every condition that is given has to hold."""
+    """Every condition that is given has to hold. `error` is the last error, or its first line."""
 
     reason: str | None = None
     group: str | None = None

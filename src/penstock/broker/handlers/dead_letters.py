@@ -21,6 +21,7 @@ from ...api.dead_letters import (
     RedriveReply,
     Selection,
     Target,
+    first_line,
 )
 from ...codec import encode_messages
 from ...config import LimitsConfig
@@ -80,8 +81,7 @@ def _value_of(letter: DeadLetter, by: GroupBy) -> str:
         case GroupBy.REASON:
             return letter.provenance.dlq_reason
         case GroupBy.ERROR:
-            # The lines below the first say where it was raised.
-            return letter.provenance.last_error.partition("\n")[0]
+            return first_line(letter.provenance.last_error)
         case GroupBy.CONSUMER:
             return letter.provenance.last_consumer
 

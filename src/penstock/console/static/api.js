@@ -6,7 +6,9 @@ const KEY_NAME = "penstock.key";
 /** What a route answered instead of a success. `code` is meant for programs, `message` for people. */
 export class ApiError extends Error {
   constructor(status, content) {
-    super(content.message ?? `the broker answered ${status}`);
+    const said = content.message ?? `the broker answered ${status}`;
+    // Of a node that does not lead the message names the port of clients; a browser needs the other one.
+    super(content.http ? `${said}; its console is at ${content.http}` : said);
     this.status = status;
     this.code = content.error ?? content.error_code ?? "";
   }
@@ -14,7 +16,7 @@ export class ApiError extends Error {
 
 const listeners = new Set();
 
-/** The key of this tab: sessionStorage ends with it, and no other tab sees it. */
+/** The key of this tab: sessionStorage ends with it, and only a duplicate of the tab has it, too. */
 export const keyring = {
   get: () => sessionStorage.getItem(KEY_NAME),
   set: (key) => sessionStorage.setItem(KEY_NAME, key),
@@ -34,18 +36,28 @@ export function route(words, ...names) {
 function address(path, query) {
   const url = new URL(path.replace(/^\//, ""), BASE);
   for (const [name, value] of Object.entries(query ?? {})) {
-    if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, value);
+    if (value !== undefined && value !== null) url.searchParams.set(name, value);
   }
   return url;
 }
 
-/** The JSON of an answer; null of one without content. Throws ApiError, or TypeError if the broker is not reached. */
+/** The answer of the broker. ApiError if none comes: what was asked may have been done all the same. */
+async function send(url, options) {
+  try {
+    return await fetch(url, options);
+  } catch {
+    const doubt = options.method === "GET" ? "" : ", so this may have been done or not";
+    throw new ApiError(0, { message: `the broker does not answer${doubt}` });
+  }
+}
+
+/** The JSON of an answer; null of one without content. Throws ApiError. */
 export async function call(method, path, { query, body, signal } = {}) {
   const headers = {};
   const key = keyring.get();
   if (key) headers.authorization = `Bearer ${key}`;
   if (body !== undefined) headers["content-type"] = "application/json";
-  const answer = await fetch(address(path, query), {
+  const answer = await send(address(path, query), {
     method,
     headers,
     body: body === undefined ? undefined : JSON.stringify(body),
@@ -54,10 +66,11 @@ export async function call(method, path, { query, body, signal } = {}) {
     cache: "no-store",
   });
   if (answer.status === 204) return null;
-  const content = await answer.json().catch(() => ({}));
-  if (answer.ok) return content;
-  const error = new ApiError(answer.status, content);
-  if (answer.status === 401) listeners.forEach((tell) => tell(error));
+  const content = await answer.json().catch(() => null);
+  if (answer.ok && content !== null) return content;
+  const error = new ApiError(answer.status, content ?? (answer.ok ? { message: "the answer of the broker cannot be read" } : {}));
+  // A late answer to another key says nothing of the one in use.
+  if (answer.status === 401 && key === keyring.get()) listeners.forEach((tell) => tell(error));
   throw error;
 }
 
@@ -67,7 +80,7 @@ export const post = (path, body) => call("POST", path, { body });
 /** Every page of a list, up to `most` items: `items` names the list in an answer. */
 export async function getAll(path, items, query = {}, signal = undefined, most = 10_000) {
   const found = [];
-  let cursor = "";
+  let cursor;
   do {
     const page = await get(path, { limit: 1000, ...query, cursor }, signal);
     found.push(...page[items]);

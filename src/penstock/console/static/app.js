@@ -38,10 +38,19 @@ const SCREENS = [
   { word: "settings", title: "Settings", all: Settings, may: () => may("see settings") && reachesAll() },
 ];
 
+/** A word of an address; one that was cut in the middle of an escape stays as it is. */
+function wordOf(written) {
+  try {
+    return decodeURIComponent(written);
+  } catch {
+    return written;
+  }
+}
+
 /** The hash as words and a query: #/topics/orders?x=1. */
 function placeOf(hash) {
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
-  const words = path.split("/").filter(Boolean).map(decodeURIComponent);
+  const words = path.split("/").filter(Boolean).map(wordOf);
   return { words: words.length ? words : ["overview"], query: Object.fromEntries(new URLSearchParams(query)), address: hash };
 }
 
@@ -143,15 +152,18 @@ function Console() {
   useEffect(() => keyring.onRefused((error) => leave(error.message)), []);
   useEffect(() => void enter(), []);
   const useKey = (key) => {
+    // What came along from where it was copied, and can be no header.
+    if (/[^\x21-\x7e]/.test(key)) return setState({ is: "login", problem: "That is no key: it has a space, or a character that no key has." });
     keyring.set(key);
     setState({ is: "starting" });
-    enter();
+    return enter();
   };
   if (state.is === "ready") return html`<${Shell} who=${state.who} onLeave=${() => leave()} />`;
   if (state.is === "login") return html`<${Login} problem=${state.problem} onKey=${useKey} />`;
   if (state.is === "failed") {
-    return html`<main class="login"><div class="panel"><h1>The broker does not answer</h1><p>${state.problem}</p>
-      <div class="row"><button class="main" onClick=${enter}>Try again</button></div></div></main>`;
+    return html`<main class="login"><div class="panel"><h1>The console cannot begin</h1><p>${state.problem}</p>
+      <div class="row"><button class="main" onClick=${enter}>Try again</button>
+        ${keyring.get() && html`<button onClick=${() => leave()}>Use another key</button>`}</div></div></main>`;
   }
   return html`<main class="login"><h1 class="hidden-label">Penstock</h1><p role="status">Loading…</p></main>`;
 }

@@ -1,8 +1,10 @@
 // What differs between two texts, line by line.
 import { html, useMemo } from "./html.js";
 
-// Two texts of more lines are shown one behind the other: comparing takes the product of their lines.
+// More lines are shown one behind the other: comparing takes the product of their numbers.
 const LINES_MAX = 1000;
+// Of lines that are the same, so many are shown before and behind a change.
+const CONTEXT = 50;
 
 function common(before, after) {
   const lengths = Array.from({ length: before.length + 1 }, () => new Uint16Array(after.length + 1));
@@ -16,11 +18,25 @@ function common(before, after) {
   return lengths;
 }
 
+const line = (kind) => (text) => ({ kind, text });
+
 /** Lines as `{kind, text}`, kind being same, added or removed. */
 export function differences(before, after) {
   const old = before.split("\n");
   const young = after.split("\n");
-  const line = (kind) => (text) => ({ kind, text });
+  const shorter = Math.min(old.length, young.length);
+  let head = 0;
+  let tail = 0;
+  while (head < shorter && old[head] === young[head]) head += 1;
+  while (tail < shorter - head && old.at(-1 - tail) === young.at(-1 - tail)) tail += 1;
+  return [
+    ...old.slice(Math.max(0, head - CONTEXT), head).map(line("same")),
+    ...changes(old.slice(head, old.length - tail), young.slice(head, young.length - tail)),
+    ...old.slice(old.length - tail).slice(0, CONTEXT).map(line("same")),
+  ];
+}
+
+function changes(old, young) {
   if (old.length > LINES_MAX || young.length > LINES_MAX) return [...old.map(line("removed")), ...young.map(line("added"))];
   const lengths = common(old, young);
   const found = [];

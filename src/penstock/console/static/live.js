@@ -2,10 +2,12 @@
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 
 const EVERY_MS = 5000;
+// What is shown is as old as the last answer: when the next one takes longer, the user is told.
+const LATE_MS = 10_000;
 
 /**
  * Calls `load(signal)` now, when `deps` change, and again some seconds after each answer.
- * Returns `{data, error, refresh}`: the last good answer stays while a later one fails.
+ * Returns `{data, error, refresh}`: the last good answer stays while a later one fails, or does not come.
  */
 export function useLive(load, deps, everyMs = EVERY_MS) {
   const [state, setState] = useState({ data: null, error: null });
@@ -18,19 +20,27 @@ export function useLive(load, deps, everyMs = EVERY_MS) {
   useEffect(() => {
     const control = new AbortController();
     let timer = null;
+    let isAsking = false;
+    const fail = (error) => control.signal.aborted || setState((before) => ({ data: before.data, error }));
     const ask = async () => {
-      timer = null;
+      isAsking = true;
+      const late = setTimeout(() => fail(new Error(`the broker has not answered for ${LATE_MS / 1000} s`)), LATE_MS);
       try {
         const data = await latest.current(control.signal);
         if (!control.signal.aborted) setState({ data, error: null });
       } catch (error) {
-        if (control.signal.aborted) return;
-        setState((before) => ({ data: before.data, error }));
+        fail(error);
       }
-      if (!control.signal.aborted && everyMs && !document.hidden) timer = setTimeout(ask, everyMs);
+      clearTimeout(late);
+      isAsking = false;
+      if (!control.signal.aborted && everyMs) timer = setTimeout(again, everyMs);
+    };
+    const again = () => {
+      timer = null;
+      if (!document.hidden) ask();
     };
     const onShown = () => {
-      if (!document.hidden && timer === null && everyMs) ask();
+      if (!document.hidden && timer === null && !isAsking && everyMs) ask();
     };
     document.addEventListener("visibilitychange", onShown);
     ask();

@@ -52,9 +52,9 @@ export function Panel({ title, actions, children, isFlush = false }) {
 
 /**
  * A table; `columns` are `{title, cell(row), kind}`, kind being number, name or tight. Of many rows the first hundred
- * are laid out, and more when asked for.
+ * are laid out, and more when asked for. With `keyOf(row)` the focus stays with its row when others come and go.
  */
-export function Table({ title, columns, rows, empty }) {
+export function Table({ title, columns, rows, empty, keyOf }) {
   const [most, setMost] = useState(ROWS_AT_ONCE);
   if (!rows.length) return empty;
   const left = rows.length - most;
@@ -63,7 +63,7 @@ export function Table({ title, columns, rows, empty }) {
       <table><caption class="hidden-label">${title}</caption>
         <thead><tr>${columns.map((one) => html`<th scope="col" class=${one.kind ?? ""}>${one.title}</th>`)}</tr></thead>
         <tbody>${rows.slice(0, most).map((row) => html`
-          <tr>${columns.map((one) => html`<td class=${one.kind ?? ""}>${one.cell(row)}</td>`)}</tr>`)}</tbody>
+          <tr key=${keyOf?.(row)}>${columns.map((one) => html`<td class=${one.kind ?? ""}>${one.cell(row)}</td>`)}</tr>`)}</tbody>
       </table>
     </div>
     ${left > 0 && html`<div class="more">
@@ -76,6 +76,7 @@ export function Filter({ label, value, onChange }) {
     <input type="search" placeholder=${label} value=${value} onInput=${(event) => onChange(event.target.value)} /></label>`;
 }
 
+/** Its input begins with `defaultValue`: a `value` that no `onInput` follows would be put back with each refresh of the screen. */
 export function Field({ label, hint, children }) {
   return html`<label class="field">${label}${children}${hint && html`<span class="hint">${hint}</span>`}</label>`;
 }
@@ -83,7 +84,10 @@ export function Field({ label, hint, children }) {
 export function Dialog({ title, onClose, isWide = false, children }) {
   const dialog = useRef(null);
   useEffect(() => {
-    if (!dialog.current.open) dialog.current.showModal();
+    const opener = document.activeElement;
+    dialog.current.showModal();
+    // It is taken away and not closed, so the focus goes back by hand.
+    return () => queueMicrotask(() => opener.isConnected && opener.focus());
   }, []);
   return html`<dialog ref=${dialog} class=${isWide ? "wide" : ""} aria-label=${title} onClose=${onClose}>
     <div class="head"><h2>${title}</h2><button type="button" class="small" onClick=${onClose}>Close</button></div>
@@ -155,4 +159,16 @@ export async function attempt(work, done) {
     tell(error.message, "bad");
     return false;
   }
+}
+
+/** A button that does something at once. A double click does it once, and so do clicks while it is under way. */
+export function Act({ label, isOff = false, work, done, children, ...rest }) {
+  const isBusy = useRef(false);
+  const act = async (event) => {
+    if (isBusy.current || event.detail > 1) return;
+    isBusy.current = true;
+    await attempt(work, done);
+    isBusy.current = false;
+  };
+  return html`<button ...${rest} aria-label=${label} disabled=${isOff} onClick=${act}>${children}</button>`;
 }

@@ -27,23 +27,34 @@ const sizeOf = (content) => {
   return isBase64(content) ? Math.floor((content.base64.length * 3) / 4) : new Blob([content]).size;
 };
 
+const withoutControls = (text) => text.replace(/[\u0000-\u001f\u007f-\u009f]+/g, "·");
+
 /** The first line or so, for a row of a table. Control characters are shown as dots. */
 export function preview(content) {
-  if (content === null || content === undefined) return "null";
+  if (content === null || content === undefined) return "(null)";
   if (isBase64(content)) return `binary, ${sizeText(sizeOf(content))}`;
   if (content === "") return "(empty)";
-  const start = content.slice(0, PREVIEW_CHARACTERS).replace(/[\u0000-\u001f\u007f-\u009f]+/g, "·");
+  const start = withoutControls(content.slice(0, PREVIEW_CHARACTERS));
   return content.length > PREVIEW_CHARACTERS ? `${start}…` : start;
 }
 
+/** A key or the value of a header on one line, with as much of it as is laid out of a value. Bytes are in hex. */
+export function inFull(content) {
+  const { text, isCut } = isBase64(content) ? { text: hexLine(content), isCut: bytesOf(content).length > SHOWN_BYTES } : cut(content || "");
+  return text ? `${withoutControls(text)}${isCut ? "…" : ""}` : preview(content);
+}
+
 export const Preview = ({ content }) => html`<span class="preview">${preview(content)}</span>`;
+
+const hexDigits = (some) => Array.from(some, (one) => one.toString(16).padStart(2, "0")).join(" ");
+const hexLine = (content) => hexDigits(bytesOf(content).slice(0, SHOWN_BYTES));
 
 function hexOf(content) {
   const found = bytesOf(content);
   const lines = [];
   for (let start = 0; start < Math.min(found.length, SHOWN_BYTES); start += 16) {
     const some = [...found.slice(start, start + 16)];
-    const hex = some.map((one) => one.toString(16).padStart(2, "0")).join(" ").padEnd(47);
+    const hex = hexDigits(some).padEnd(47);
     const text = some.map((one) => (one > 31 && one < 127 ? String.fromCharCode(one) : ".")).join("");
     lines.push(`${start.toString(16).padStart(8, "0")}  ${hex}  ${text}`);
   }
@@ -52,9 +63,9 @@ function hexOf(content) {
 
 /**
  * JSON on many lines, or null if it is none. Numbers stay as they were written: JSON.parse would round large ones. Only
- * as much is laid out as can be shown.
+ * as much is laid out as can be shown, or all of it for who compares.
  */
-export function prettyJson(text) {
+export function prettyJson(text, most = SHOWN_CHARACTERS) {
   if (typeof text !== "string" || text.length > JSON_CHARACTERS_MAX) return null;
   try {
     JSON.parse(text);
@@ -71,7 +82,7 @@ export function prettyJson(text) {
     found += `${isNewLine ? `\n${"  ".repeat(depth)}` : ""}${token}${token === ":" ? " " : ""}`;
     depth += token === "{" || token === "[" ? 1 : 0;
     if (depth > JSON_DEPTH_MAX) return null;
-    if (found.length > SHOWN_CHARACTERS) return found;
+    if (found.length > most) return found;
     before = token;
   }
   return found;
@@ -141,5 +152,5 @@ export function Payload({ content, label, headers = [] }) {
 export function Headers({ headers }) {
   if (!headers.length) return html`<p class="hint">No headers.</p>`;
   return html`<dl class="facts">${headers.map(([name, value]) => html`
-    <dt class="mono">${name || "(empty)"}</dt><dd class="mono">${preview(value)}</dd>`)}</dl>`;
+    <dt class="mono">${name || "(empty)"}</dt><dd class="mono">${inFull(value)}</dd>`)}</dl>`;
 }

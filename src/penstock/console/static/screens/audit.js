@@ -2,7 +2,7 @@
 import { get } from "../api.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
-import { attempt, Empty, Heading, Loaded, Panel, Table, Tag, Time } from "../parts.js";
+import { Act, Empty, Heading, Loaded, Panel, Table, Tag, Time } from "../parts.js";
 
 const COLUMNS = [
   { title: "When", kind: "tight", cell: (one) => html`<${Time} at=${one.at} />` },
@@ -13,18 +13,21 @@ const COLUMNS = [
 ];
 
 export function Audit() {
-  const [older, setOlder] = useState({ lines: [], cursor: undefined });
+  // Lines as they were when older ones were asked for: newer ones would come between, out of sight.
+  const [kept, setKept] = useState(null);
   const live = useLive((signal) => get("/admin/audit", { limit: 100 }, signal), []);
-  const more = (cursor) => attempt(async () => {
+  const more = async ({ lines, cursor }) => {
     const page = await get("/admin/audit", { limit: 1000, cursor });
-    setOlder({ lines: [...older.lines, ...page.lines], cursor: page.cursor });
-  }, "Older lines are below.");
+    setKept({ lines: [...lines, ...page.lines], cursor: page.cursor });
+  };
   return html`
     <${Heading} title="Audit" lead="Newest first. Each line carries the hash of the one before; penstock audit verify looks for changes." />
-    <${Loaded} live=${live}>${({ lines, cursor }) => {
-      const next = older.cursor === undefined ? cursor : older.cursor;
+    <${Loaded} live=${live}>${(newest) => {
+      const shown = kept ?? newest;
       return html`<${Panel} isFlush=${true}>
-        <${Table} title="Audit log" columns=${COLUMNS} rows=${[...lines, ...older.lines]} empty=${html`<${Empty} title="Nothing was done or refused yet" command="penstock audit verify ./data" />`} />
-        ${next && html`<div class="more"><button onClick=${() => more(next)}>Older lines</button></div>`}<//>`;
+        <${Table} title="Audit log" columns=${COLUMNS} rows=${shown.lines} empty=${html`<${Empty} title="Nothing was done or refused yet" command="penstock audit verify ./data" />`} />
+        <div class="more">
+          ${shown.cursor && html`<${Act} work=${() => more(shown)} done="Older lines are below.">Older lines<//>`}
+          ${kept && html`<button onClick=${() => setKept(null)}>Newest lines</button><span>Newer lines are not shown with older ones.</span>`}</div><//>`;
     }}<//>`;
 }

@@ -18,7 +18,7 @@ export function Commits() {
     live.refresh();
   };
   return html`
-    <${Loaded} live=${live}>${(commits) => html`<${Panel} title="Named commits" isFlush=${true}><${Table} title="Named commits" rows=${commits} columns=${[
+    <${Loaded} live=${live}>${(commits) => html`<${Panel} title="Named commits" isFlush=${true}><${Table} title="Named commits" rows=${commits} keyOf=${(one) => one.name} columns=${[
       { title: "Name", kind: "name", cell: (one) => one.name },
       { title: "Owner", cell: (one) => one.owner },
       { title: "Last sequence", kind: "number", cell: (one) => count(one.sequence) },

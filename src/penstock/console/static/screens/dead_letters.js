@@ -5,7 +5,7 @@ import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
 import { ConfirmName, Dialog, Empty, Field, FormDialog, Heading, Loaded, Notice, Panel, Table, Tag, tell, Time } from "../parts.js";
 import { Diff } from "../diff.js";
-import { Headers, Payload, Preview, preview, prettyJson } from "../payload.js";
+import { Headers, inFull, Payload, Preview, preview, prettyJson } from "../payload.js";
 import { may } from "../session.js";
 import { TopicChoice, useTopics } from "./messages.js";
 import { isDeadLetterTopic } from "./topics.js";
@@ -15,8 +15,11 @@ const FIRST = 5;
 const OUTCOMES_MAX = 20;
 // To count dead letters the broker reads them all, so they are not counted as often as other figures are asked for.
 const COUNT_EVERY_MS = 30_000;
+// So many the list shows at a time.
+const PAGE = 100;
 const placesOf = (letters) => letters.map(({ partition, offset }) => ({ partition, offset }));
-const whichOf = (filter) => (Object.keys(filter).length ? { filter } : { all: true });
+/** Those that were counted: one that dies later, or again, is not one that the user saw. */
+const seenOf = (filter, counts) => ({ ...filter, before: new Date(Math.max(...counts.map((one) => new Date(one.last).valueOf())) + 1).toISOString() });
 
 /** What a journey says of the group that failed before: done, a dead letter again, or on its way. */
 function Outcome({ status, target }) {
@@ -41,30 +44,30 @@ function Outcomes({ topic, letters, target }) {
 }
 
 /** The first few go back, their outcomes are shown, and then the rest is asked for. */
-function Redrive({ topic, filter, matching, onClose, onDone }) {
+function Redrive({ topic, seen, total, onClose, onDone }) {
   const [sent, setSent] = useState(null);
-  // As many as there were when the dialog opened: the list below it is shorter once the first ones went.
-  const [total] = useState(matching);
+  const left = total - (sent?.redriven ?? 0);
+  const redrive = (filter, target) => post(route`/topics/${topic}/dlq/redrive`, { filter, target });
   const send = async (fields) => {
-    const target = sent?.target ?? fields.target;
     if (sent === null) {
-      const limit = Number(fields.limit);
-      const page = await get(route`/topics/${topic}/dlq`, { ...filter, limit });
-      const done = await post(route`/topics/${topic}/dlq/redrive`, { filter: { offsets: placesOf(page.dead_letters) }, target });
-      setSent({ target, letters: page.dead_letters, done });
+      const { target } = fields;
+      const page = await get(route`/topics/${topic}/dlq`, { ...seen, limit: Number(fields.limit) });
+      const done = await redrive({ offsets: placesOf(page.dead_letters) }, target);
+      setSent({ target, letters: page.dead_letters, done, redriven: done.redriven });
       onDone();
       return;
     }
-    const done = await post(route`/topics/${topic}/dlq/redrive`, { ...whichOf(filter), target });
-    tell(`${count(done.redriven)} dead letters went back to the ${target}${done.failed.length ? `, ${plural(done.failed.length, "one")} could not` : ""}.`);
+    const done = await redrive(seen, sent.target);
+    tell(`${plural(done.redriven, "dead letter")} went back to the ${sent.target}${done.failed.length ? `, ${plural(done.failed.length, "one")} could not` : ""}.`);
     onDone();
-    onClose();
+    // One request sends 10,000 at most.
+    if (done.redriven > 0 && left > done.redriven + done.failed.length) setSent({ ...sent, redriven: sent.redriven + done.redriven });
+    else onClose();
   };
-  const left = sent === null ? total : total - sent.done.redriven;
   return html`<${FormDialog} title="Send dead letters back" isWide=${sent !== null} action=${sent === null ? "Send the first ones" : `Send the other ${count(left)}`} isReady=${left > 0} onSend=${send} onClose=${onClose}>
     ${sent === null
       ? html`<p>${plural(total, "dead letter")} match. Try a few first, and see what becomes of them.</p>
-        <${Field} label="How many first"><input name="limit" type="number" min="1" max="1000" required value=${Math.min(FIRST, total)} /><//>
+        <${Field} label="How many first"><input name="limit" type="number" min="1" max="1000" required defaultValue=${Math.min(FIRST, total)} /><//>
         <fieldset><legend>Where to</legend>
           <label><input type="radio" name="target" value="group" defaultChecked=${true} /> only to the group that failed</label><br />
           <label><input type="radio" name="target" value="topic" /> to the topic: every group gets them again</label></fieldset>`
@@ -75,7 +78,7 @@ function Redrive({ topic, filter, matching, onClose, onDone }) {
 }
 
 /** A message as lines of text, JSON laid out, so that a change of one field is one changed line. */
-const linesOf = ({ key, headers, value }) => [`key: ${key}`, ...headers.split("\n").filter(Boolean).map((line) => `header ${line}`), "", prettyJson(value) ?? value].join("\n");
+const linesOf = ({ key, headers, value }) => [`key: ${key}`, ...headers.split("\n").filter(Boolean).map((line) => `header ${line}`), "", prettyJson(value, Infinity) ?? value].join("\n");
 
 /** Headers as they are edited, one to a line. */
 const headerLines = (headers) => headers.map(([name, value]) => `${name}: ${typeof value === "string" ? value : preview(value)}`).join("\n");
@@ -107,6 +110,7 @@ function Edit({ topic, letter, onClose, onDone }) {
     const body = { filter: { offsets: placesOf([letter]) }, target: "topic", set };
     const done = await post(route`/topics/${topic}/dlq/redrive`, body);
     if (done.failed.length) throw new Error(done.failed[0].reason);
+    if (!done.redriven) throw new Error("It is no dead letter any more: it went back, or was discarded.");
     tell("The edited message went back to the topic.");
     onDone();
   };
@@ -127,7 +131,7 @@ function Letter({ letter, onClose, onEdit }) {
         <dt>Was</dt><dd>${letter.originalTopic}, partition ${letter.originalPartition}, offset ${count(letter.originalOffset)}, <${Time} at=${letter.originalTimestamp} /></dd>
         <dt>Group</dt><dd>${letter.group}, ${plural(letter.deliveryAttempts, "delivery attempt")}, last by ${letter.lastConsumer || "–"}</dd>
         <dt>Died</dt><dd><${Time} at=${letter.dlqTimestamp} /></dd>
-        <dt>Key</dt><dd class="mono">${preview(letter.originalKey)}</dd>
+        <dt>Key</dt><dd class="mono">${inFull(letter.originalKey)}</dd>
       </dl>
       <h3>Value</h3><${Payload} content=${letter.originalValue} label="value" headers=${letter.headers} />
       <h3>Headers</h3><${Headers} headers=${letter.headers} />
@@ -145,34 +149,47 @@ function Counts({ groups, by, filter, onFilter }) {
 
 function Letters({ topic }) {
   const [filter, setFilter] = useState({});
+  const [from, setFrom] = useState(undefined);
   const [open, setOpen] = useState(null);
   const live = useLive(async (signal) => {
     const path = route`/topics/${topic}/dlq`;
     const [reasons, errors, page] = await Promise.all([
       get(path, { group_by: "reason" }, signal),
       get(path, { group_by: "error" }, signal),
-      get(path, { ...filter, limit: 100 }, signal),
+      get(path, { ...filter, limit: PAGE, cursor: from }, signal),
     ]);
     const chosen = filter.error !== undefined ? errors.groups.filter((one) => one.error === filter.error) : reasons.groups.filter((one) => !filter.reason || one.reason === filter.reason);
     const matching = chosen.reduce((sum, one) => sum + one.count, 0);
-    return { reasons: reasons.groups, errors: errors.groups, page, matching };
-  }, [topic, filter.reason, filter.error], COUNT_EVERY_MS);
+    return { reasons: reasons.groups, errors: errors.groups, page, matching, chosen };
+  }, [topic, filter.reason, filter.error, from], COUNT_EVERY_MS);
   const close = () => setOpen(null);
-  const choose = (by, value) => setFilter(filter[by] === value ? {} : { [by]: value });
+  const narrow = (next) => {
+    setFilter(next);
+    setFrom(undefined);
+  };
+  const choose = (by, value) => narrow(filter[by] === value ? {} : { [by]: value });
   const discard = async () => {
-    const done = await post(route`/topics/${topic}/dlq/discard`, whichOf(filter));
-    tell(`${plural(done.discarded, "dead letter")} discarded.`);
+    let discarded = 0;
+    let done;
+    // One request discards 10,000 at most.
+    do {
+      done = await post(route`/topics/${topic}/dlq/discard`, { filter: open.seen });
+      discarded += done.discarded;
+    } while (done.discarded && discarded < open.total);
+    tell(`${plural(discarded, "dead letter")} discarded.`);
     close();
     live.refresh();
   };
-  return html`<${Loaded} live=${live}>${({ reasons, errors, page, matching }) => (reasons.length === 0
+  const isFiltered = Object.keys(filter).length > 0;
+  return html`<${Loaded} live=${live}>${({ reasons, errors, page, matching, chosen }) => html`${reasons.length === 0
     ? html`<${Panel}><${Empty} title="No dead letters" text="A message that fails too often, or is rejected, is kept here." command=${`penstock dlq list ${topic}`} /><//>`
     : html`
       <div class="columns"><${Counts} by="reason" groups=${reasons} filter=${filter} onFilter=${choose} />
         <${Counts} by="error" groups=${errors} filter=${filter} onFilter=${choose} /></div>
-      <${Panel} isFlush=${true} title=${`${plural(matching, "dead letter")}${Object.keys(filter).length ? ", filtered" : ""}`} actions=${html`
-          ${may("redrive dead letters") && html`<button class="main" onClick=${() => setOpen("redrive")}>Send back</button>`}
-          ${may("discard dead letters") && html`<button class="danger" onClick=${() => setOpen("discard")}>Discard</button>`}`}>
+      <${Panel} isFlush=${true} title=${`${plural(matching, "dead letter")}${isFiltered ? ", filtered" : ""}`} actions=${html`
+          ${isFiltered && html`<button onClick=${() => narrow({})}>Show all</button>`}
+          ${matching > 0 && may("redrive dead letters") && html`<button class="main" onClick=${() => setOpen({ is: "redrive", seen: seenOf(filter, chosen), total: matching })}>Send back</button>`}
+          ${matching > 0 && may("discard dead letters") && html`<button class="danger" onClick=${() => setOpen({ is: "discard", seen: seenOf(filter, chosen), total: matching })}>Discard</button>`}`}>
         <${Table} title="Dead letters" rows=${page.dead_letters} columns=${[
           { title: "Letter", kind: "tight", cell: (one) => html`<button class="small" aria-label=${`Open dead letter ${one.partition} ${one.offset}`} onClick=${() => setOpen({ letter: one })}>${one.partition}/${count(one.offset)}</button>` },
           { title: "Died", cell: (one) => html`<${Time} at=${one.dlqTimestamp} />` },
@@ -180,12 +197,16 @@ function Letters({ topic }) {
           { title: "Attempts", kind: "number", cell: (one) => one.deliveryAttempts },
           { title: "Error", cell: (one) => html`<${Preview} content=${one.lastError} />` },
           { title: "Value", cell: (one) => html`<${Preview} content=${one.originalValue} />` },
-        ]} empty=${html`<${Empty} title="None match" />`} /><//>
-      ${open === "redrive" && html`<${Redrive} topic=${topic} filter=${filter} matching=${matching} onClose=${close} onDone=${live.refresh} />`}
-      ${open === "discard" && html`<${ConfirmName} title="Discard dead letters" name=${topic} action="Discard" onSend=${discard} onClose=${close}>
-        ${plural(matching, "dead letter")} will not be listed or sent back any more.<//>`}
+        ]} empty=${html`<${Empty} title="None match" />`} />
+        ${(from || page.cursor) && html`<div class="more">
+          <button disabled=${!from} onClick=${() => setFrom(undefined)}>The first</button>
+          <button disabled=${!page.cursor} onClick=${() => setFrom(page.cursor)}>Later</button>
+          <span>${PAGE} at a time</span></div>`}<//>`}
+      ${open?.is === "redrive" && html`<${Redrive} topic=${topic} seen=${open.seen} total=${open.total} onClose=${close} onDone=${live.refresh} />`}
+      ${open?.is === "discard" && html`<${ConfirmName} title="Discard dead letters" name=${topic} action="Discard" onSend=${discard} onClose=${close}>
+        ${plural(open.total, "dead letter")} will not be listed or sent back any more.<//>`}
       ${open?.letter && !open.isEditing && html`<${Letter} letter=${open.letter} onClose=${close} onEdit=${() => setOpen({ ...open, isEditing: true })} />`}
-      ${open?.isEditing && html`<${Edit} topic=${topic} letter=${open.letter} onClose=${close} onDone=${() => { close(); live.refresh(); }} />`}`)}<//>`;
+      ${open?.isEditing && html`<${Edit} topic=${topic} letter=${open.letter} onClose=${close} onDone=${() => { close(); live.refresh(); }} />`}`}<//>`;
 }
 
 export function DeadLetters({ name }) {

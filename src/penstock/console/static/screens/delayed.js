@@ -19,7 +19,7 @@ function Move({ message, onClose, onDone }) {
     onDone();
   };
   return html`<${FormDialog} title="Deliver at another time" action="Reschedule" onSend=${send} onClose=${onClose}>
-    <${Field} label="From now" hint="30s, 5m, 2h or 3d; 0s: at once"><input name="delay" autocomplete="off" value="0s" /><//>
+    <${Field} label="From now" hint="30s, 5m, 2h or 3d; 0s: at once"><input name="delay" autocomplete="off" defaultValue="0s" /><//>
     <${Field} label="Or at"><input name="at" type="datetime-local" step="1" /><//><//>`;
 }
 
@@ -48,14 +48,14 @@ function List({ topic }) {
     ${unreadable > 0 && html`<${Notice} kind="bad">${plural(unreadable, "message")} cannot be read: the disk has damaged them.<//>`}
     <${Panel} isFlush=${true} title=${pending === undefined ? "The next to come" : `${plural(pending, "message")} waiting, the next to come first`}
         actions=${html`<${Filter} label="Filter by business key" value=${key} onChange=${setKey} />`}>
-      <${Table} title="Delayed messages" rows=${messages.filter((one) => !key || (one.delay_key !== null && preview(one.delay_key).includes(key)))} columns=${[
+      <${Table} title="Delayed messages" rows=${messages.filter((one) => !key || (one.delay_key !== null && preview(one.delay_key).includes(key)))} keyOf=${(one) => `${one.partition}/${one.offset}`} columns=${[
         { title: "Due", kind: "tight", cell: (one) => html`<${Time} at=${one.deliver_at} />` },
         { title: "In", kind: "number", cell: (one) => span(Math.max(0, one.time_remaining / 1000)) },
         { title: "Place", kind: "tight", cell: (one) => `${one.partition}/${count(one.offset)}` },
         { title: "Business key", cell: (one) => (one.delay_key === null ? "" : html`<${Preview} content=${one.delay_key} />`) },
         { title: "Value", cell: (one) => (one.damage ? html`<${Tag} kind="bad">${one.damage}<//>` : html`<${Preview} content=${one.value} />`) },
         ...(may("cancel or reschedule delayed messages") ? [{ title: "Change", cell: actions }] : []),
-      ]} empty=${html`<${Empty} title="No message waits for its time" text="Publish with a delay or a moment, and it comes then." command=${`penstock produce ${topic} reminder --delay 2h`} />`} />
+      ]} empty=${key ? html`<${Empty} title=${`No key of these messages has “${key}” in it`} />` : html`<${Empty} title="No message waits for its time" text="Publish with a delay or a moment, and it comes then." command=${`penstock produce ${topic} reminder --delay 2h`} />`} />
       ${cursor && html`<p class="more">These are the next 1,000.</p>`}<//>
     ${open?.move && html`<${Move} message=${open.move} onClose=${close} onDone=${done} />`}
     ${open?.cancel && html`<${ConfirmName} title="Cancel a delayed message" name=${nameOf(open.cancel)} action="Cancel the message" onSend=${cancel} onClose=${close}>

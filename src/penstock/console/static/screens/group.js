@@ -22,6 +22,9 @@ function Members({ members, modes }) {
   ]} empty=${html`<${Empty} title="No member now" text=${isShared ? "Of a shared group those are known that hold messages, or asked for some in the last minutes." : "Its progress is kept until one comes."} />`} /><//>`;
 }
 
+/** The state is that of assigned members; shared ones need none. */
+const stateOf = ({ state, members }) => (state === "empty" && members.length ? "" : html`<${Tag}>${state}<//>`);
+
 function Lag({ partitions }) {
   return html`<${Panel} title="Partitions" isFlush=${true}><${Table} title="Lag by partition" rows=${partitions} columns=${[
     { title: "Topic", kind: "name", cell: (one) => topicLink(one.topic) },
@@ -85,7 +88,7 @@ export function Group({ name }) {
     tell(`Group ${name} is forgotten.`);
     location.hash = "#/groups";
   };
-  const curve = recent.data?.groups[name];
+  const curve = recent.data && Object.hasOwn(recent.data.groups, name) && recent.data.groups[name];
   const done = () => {
     setOpen(null);
     live.refresh();
@@ -96,7 +99,7 @@ export function Group({ name }) {
       ${may("reset or delete a group") && html`<button onClick=${() => setOpen("reset")}>Reset</button>
         <button class="danger" onClick=${() => setOpen("delete")}>Delete</button>`}<//>
     <${Loaded} live=${live}>${({ group, lag }) => html`
-      <p class="lead">${plural(lag.total, "message")} behind. <${Tag}>${group.state || "empty"}<//> ${Object.entries(group.modes).map(([topic, mode]) => `${topic}: ${mode}`).join("; ")}</p>
+      <p class="lead">${plural(lag.total, "message")} behind. ${stateOf(group)} ${Object.entries(group.modes).map(([topic, mode]) => `${topic}: ${mode}`).join("; ")}</p>
       ${(lag.faulty ?? []).length > 0 && html`<${Notice} kind="bad">${plural(lag.faulty.length, "partition")} cannot be used and are not counted.<//>`}
       ${curve && html`<${Panel} title="Lag, last hour"><${Curve} title="Lag in messages" times=${recent.data.times} write=${count} series=${[{ name, values: curve }]} /><//>`}
       <${Members} members=${group.members} modes=${group.modes} />

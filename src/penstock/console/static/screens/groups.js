@@ -27,5 +27,6 @@ export function Groups() {
   return html`
     <${Heading} title="Groups"><${Filter} label="Filter groups" value=${typed} onChange=${setTyped} /><//>
     <${Loaded} live=${live}>${(groups) => html`<${Panel} isFlush=${true}>
-      <${Table} title="Groups" columns=${COLUMNS} rows=${groups.filter((one) => one.group.includes(typed))} empty=${empty} /><//>`}<//>`;
+      <${Table} title="Groups" columns=${COLUMNS} rows=${groups.filter((one) => one.group.includes(typed))} 
+        empty=${typed ? html`<${Empty} title=${`No group has “${typed}” in its name`} />` : empty} /><//>`}<//>`;
 }

@@ -3,7 +3,7 @@ import { get, getAll, post, route } from "../api.js";
 import { count, span } from "../format.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
-import { attempt, ConfirmName, Empty, Field, Heading, Loaded, Panel, Table, tell, Time } from "../parts.js";
+import { Act, ConfirmName, Empty, Field, Heading, Loaded, Panel, Table, tell, Time } from "../parts.js";
 import { may } from "../session.js";
 
 const secondsLeft = (deadline) => (new Date(deadline).valueOf() - Date.now()) / 1000;
@@ -14,7 +14,7 @@ function outcome(answer, word) {
   return `${done} of ${results.length} ${word}.`;
 }
 
-function Held({ group, held, onDone }) {
+function Held({ group, held, isCut, onDone }) {
   const [chosen, setChosen] = useState(new Set());
   const [isBurying, setBurying] = useState(false);
   const here = held.filter((one) => chosen.has(one.receipt_handle));
@@ -24,10 +24,11 @@ function Held({ group, held, onDone }) {
     if (!next.delete(receipt)) next.add(receipt);
     setChosen(next);
   };
-  const act = async (path, body, word) => {
-    await attempt(() => post(path, body), (answer) => outcome(answer, word));
+  const act = async (path, body) => {
+    const answer = await post(path, body);
     setChosen(new Set());
     onDone();
+    return answer;
   };
   const bury = async () => {
     const answer = await post(route`/groups/${group}/inflight/dead-letter`, { ...receipts, reason: "by hand, in the console" });
@@ -37,12 +38,12 @@ function Held({ group, held, onDone }) {
     onDone();
   };
   const actions = html`
-    <button disabled=${!here.length} onClick=${() => act(route`/groups/${group}/inflight/release`, receipts, "released")}>Release</button>
-    <button disabled=${!here.length} onClick=${() => act(route`/groups/${group}/inflight/extend`, { ...receipts, timeout: "60s" }, "extended")}>Extend by 60 s</button>
+    <${Act} isOff=${!here.length} work=${() => act(route`/groups/${group}/inflight/release`, receipts)} done=${(answer) => outcome(answer, "released")}>Release<//>
+    <${Act} isOff=${!here.length} work=${() => act(route`/groups/${group}/inflight/extend`, { ...receipts, timeout: "60s" })} done=${(answer) => outcome(answer, "extended")}>Extend by 60 s<//>
     <button class="danger" disabled=${!here.length} onClick=${() => setBurying(true)}>Dead-letter</button>`;
   const canAct = may("reset or delete a group");
   return html`<${Panel} title=${`Held by members of ${group}`} isFlush=${true} actions=${canAct && actions}>
-    <${Table} title="Messages in flight" rows=${held} columns=${[
+    <${Table} title="Messages in flight" rows=${held} keyOf=${(one) => one.receipt_handle} columns=${[
       ...(canAct ? [{ title: "Choose", cell: (one) => html`<input type="checkbox" aria-label=${`Choose ${one.topic} ${one.partition} ${one.offset}`} checked=${chosen.has(one.receipt_handle)} onChange=${() => toggle(one.receipt_handle)} />` }] : []),
       { title: "Message", kind: "name", cell: (one) => html`<a href=${`#/messages/${encodeURIComponent(one.topic)}?partition=${one.partition}&offset=${one.offset}`}>${one.topic}/${one.partition}/${count(one.offset)}</a>` },
       { title: "Consumer", kind: "name", cell: (one) => one.consumer },
@@ -50,6 +51,7 @@ function Held({ group, held, onDone }) {
       { title: "Held since", cell: (one) => html`<${Time} at=${one.last_delivery} />` },
       { title: "Comes back in", kind: "number", cell: (one) => span(Math.max(0, secondsLeft(one.deadline))) },
     ]} empty=${html`<${Empty} title="No message is held now" text="What a consumer takes is held until it answers or its time is over." command=${`penstock consume orders --group ${group}`} />`} />
+    ${isCut && html`<p class="more">These are the first ${count(held.length)}; there are more.</p>`}
     ${isBurying && html`<${ConfirmName} title="Make dead letters" name=${group} action="Dead-letter" onSend=${bury} onClose=${() => setBurying(false)}>
       ${count(here.length)} messages leave the queue of ${group} and are kept as dead letters.<//>`}<//>`;
 }
@@ -64,5 +66,5 @@ export function InFlight({ name }) {
           ${!name && html`<option value="">choose a group</option>`}
           ${found.map((one) => html`<option value=${one.group} selected=${one.group === name}>${one.group}</option>`)}</select><//></div>`
       : html`<${Panel}><${Empty} title="No groups yet" command="penstock consume orders --group billing" /><//>`)}<//>
-    ${name && html`<${Loaded} live=${live}>${(found) => found && html`<${Held} group=${name} held=${found.in_flight} onDone=${live.refresh} />`}<//>`}`;
+    ${name && html`<${Loaded} live=${live}>${(found) => found && html`<${Held} group=${name} held=${found.in_flight} isCut=${Boolean(found.cursor)} onDone=${live.refresh} />`}<//>`}`;
 }

@@ -47,7 +47,7 @@ export function Keys() {
   const canChange = may("create, rotate or revoke keys");
   return html`
     <${Heading} title="Keys">${canChange && html`<button class="main" onClick=${() => setOpen({ isNew: true })}>Create key</button>`}<//>
-    <${Loaded} live=${live}>${(keys) => html`<${Panel} isFlush=${true}><${Table} title="Keys" rows=${keys} columns=${[
+    <${Loaded} live=${live}>${(keys) => html`<${Panel} isFlush=${true}><${Table} title="Keys" rows=${keys} keyOf=${(one) => one.key_id} columns=${[
       { title: "Name", kind: "name", cell: (one) => one.name },
       { title: "Id", cell: (one) => html`<code>${one.key_id}</code>` },
       { title: "Role", cell: (one) => html`<${Tag} kind=${one.role === "admin" ? "warning" : "plain"}>${one.role}<//>` },
@@ -61,7 +61,7 @@ export function Keys() {
     ${open?.isNew && html`<${Create} onClose=${close} onMade=${made} />`}
     ${open?.made && html`<${Secret} made=${open.made} onClose=${close} />`}
     ${open?.rotate && html`<${FormDialog} title=${`Rotate the key of ${open.rotate.name}`} action="Make a new secret" onSend=${rotate} onClose=${close}>
-      <${Field} label="The old secret works for" hint="24h, 5m; 0s: it ends at once"><input name="grace" required value="24h" autocomplete="off" /><//><//>`}
+      <${Field} label="The old secret works for" hint="24h, 5m; 0s: it ends at once"><input name="grace" required defaultValue="24h" autocomplete="off" /><//><//>`}
     ${open?.revoke && html`<${ConfirmName} title="Revoke a key" name=${open.revoke.name} action="Revoke key" onSend=${revoke} onClose=${close}>
       Clients that use it are refused at once, and their streams end.<//>`}`;
 }

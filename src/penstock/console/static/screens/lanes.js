@@ -47,14 +47,14 @@ const COLUMNS = [
 function TopicLanes({ topic }) {
   const [group, setGroup] = useState("");
   const groups = useLive((signal) => getAll("/groups", "groups", { details: true }, signal), [], 30_000);
-  const live = useLive((signal) => get("/priority/stats", { topic, group }, signal), [topic, group]);
+  const live = useLive((signal) => get("/priority/stats", { topic, group: group || undefined }, signal), [topic, group]);
   const readers = (groups.data ?? []).filter((one) => one.topics.includes(topic));
   return html`
     <div class="row end"><${Field} label="Group"><select value=${group} onChange=${(event) => setGroup(event.target.value)}>
       <option value="">the furthest behind</option>
       ${readers.map((one) => html`<option value=${one.group} selected=${one.group === group}>${one.group}</option>`)}</select><//></div>
     <${Loaded} live=${live}>${({ topics, shares }) => {
-      const found = topics[topic];
+      const found = Object.hasOwn(topics, topic) && topics[topic];
       if (!found) return html`<${Panel}><${Empty} title="No group reads this topic yet" text="Lanes are served group by group." command=${`penstock consume ${topic} --group billing`} /><//>`;
       return html`<${Panel} title=${`Lanes of ${topic} for ${found.group}`} isFlush=${true}>
         <${Table} title="Lanes" columns=${COLUMNS} rows=${lanesOf(Object.values(found.partitions), shares)} /><//>`;

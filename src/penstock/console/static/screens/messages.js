@@ -4,7 +4,7 @@ import { count, moment, plural } from "../format.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
 import { attempt, Dialog, Empty, Field, FormDialog, Heading, Loaded, Panel, Table, Tag, tell, Time } from "../parts.js";
-import { Headers, Payload, Preview, preview } from "../payload.js";
+import { Headers, inFull, Payload, Preview } from "../payload.js";
 import { may } from "../session.js";
 import { Journey } from "./journey.js";
 
@@ -51,11 +51,11 @@ function MessageDialog({ topic, partition, message, onClose }) {
   return html`<${Dialog} title=${`${topic}, partition ${partition}, offset ${count(message.offset)}`} isWide=${true} onClose=${onClose}>
     <div class="stack panel">
       <dl class="facts">
-        <dt>Key</dt><dd class="mono">${preview(message.key)}</dd>
+        <dt>Key</dt><dd class="mono">${inFull(message.key)}</dd>
         <dt>Stored</dt><dd><${Time} at=${message.timestamp} /></dd>
-        <dt>Priority</dt><dd>${PRIORITIES[message.priority]}</dd>
+        <dt>Priority</dt><dd>${message.priority}</dd>
         ${message.expires_at && html`<dt>Expires</dt><dd><${Time} at=${message.expires_at} /></dd>`}
-        ${message.idempotency_key !== null && html`<dt>Idempotency key</dt><dd class="mono">${preview(message.idempotency_key)}</dd>`}
+        ${message.idempotency_key !== null && html`<dt>Idempotency key</dt><dd class="mono">${inFull(message.idempotency_key)}</dd>`}
       </dl>
       <h3>Value</h3><${Payload} content=${message.value} label="value" headers=${message.headers} />
       <h3>Headers</h3><${Headers} headers=${message.headers} />
@@ -84,6 +84,15 @@ async function searchValues(topic, partition, from, text, signal) {
   return { messages: found, next_offset: offset, earliest: from, latest, note: `${plural(read, "message")} searched` };
 }
 
+/** The end of a partition. Of large messages one answer has some only, so fewer are asked for until the last is among them. */
+async function loadLatest(path, { earliest = 0, latest = 0 }, signal) {
+  for (let size = PAGE; ; ) {
+    const page = await get(path, { offset: Math.max(earliest, latest - size), limit: PAGE }, signal);
+    if (size === 1 || page.next_offset >= latest) return page;
+    size = Math.max(1, Math.min(Math.floor(size / 2), page.messages.length));
+  }
+}
+
 async function load(topic, asked, signal) {
   const { partition, by, text } = asked;
   const path = route`/topics/${topic}/partitions/${partition}/messages`;
@@ -95,8 +104,7 @@ async function load(topic, asked, signal) {
   if (by === "time" && text) return get(path, { from_time: moment(text), limit: PAGE }, signal);
   if (by === "offset" && asked.offset !== "") return get(path, { offset: asked.offset, limit: PAGE }, signal);
   const { partition_offsets: ends } = await get(route`/topics/${topic}`, {}, signal);
-  const { earliest = 0, latest = 0 } = ends[partition] ?? {};
-  return get(path, { offset: Math.max(earliest, latest - PAGE), limit: PAGE }, signal);
+  return loadLatest(path, ends[partition] ?? {}, signal);
 }
 
 const WAYS = { latest: "the latest", offset: "from an offset", time: "from a time", key: "with a key", header: "with a header", value: "with a text in the value" };
@@ -112,11 +120,11 @@ function Question({ partitions, asked, onAsk }) {
   return html`<form class="row end" onSubmit=${send} aria-label="Which messages">
     ${hasPartition && html`<${Field} label="Partition"><select name="partition">${Array.from({ length: partitions }, (_one, number) => html`<option value=${number} selected=${String(number) === String(asked.partition)}>${number}</option>`)}</select><//>`}
     <${Field} label="Messages"><select name="by" onChange=${(event) => setBy(event.target.value)}>${Object.entries(WAYS).map(([word, title]) => html`<option value=${word} selected=${word === by}>${title}</option>`)}</select><//>
-    ${(by === "offset" || by === "value") && html`<${Field} label="From offset"><input name="offset" type="number" min="0" value=${asked.offset || 0} /><//>`}
-    ${by === "time" && html`<${Field} label="From"><input name="text" type="datetime-local" step="1" required /><//>`}
-    ${by === "key" && html`<${Field} label="Key"><input name="text" required value=${asked.text} autocomplete="off" /><//>`}
-    ${by === "header" && html`<${Field} label="Header"><input name="text" required value=${asked.text} placeholder="name=value" autocomplete="off" /><//>`}
-    ${by === "value" && html`<${Field} label="Text"><input name="text" required value=${asked.text} autocomplete="off" /><//>`}
+    ${(by === "offset" || by === "value") && html`<${Field} label="From offset"><input name="offset" type="number" min="0" defaultValue=${asked.offset || 0} /><//>`}
+    ${by === "time" && html`<${Field} label="From"><input name="text" type="datetime-local" step="1" required defaultValue=${asked.by === "time" ? asked.text : ""} /><//>`}
+    ${by === "key" && html`<${Field} label="Key"><input name="text" required defaultValue=${asked.text} autocomplete="off" /><//>`}
+    ${by === "header" && html`<${Field} label="Header"><input name="text" required defaultValue=${asked.text} placeholder="name=value" autocomplete="off" /><//>`}
+    ${by === "value" && html`<${Field} label="Text"><input name="text" required defaultValue=${asked.text} autocomplete="off" /><//>`}
     <button class="main">Show</button></form>`;
 }
 
@@ -125,7 +133,9 @@ function Found({ topic, asked, found, onOpen, onFrom }) {
   if (found.traces) {
     const open = (row) => attempt(async () => {
       const page = await get(route`/topics/${row.topic}/partitions/${row.partition}/messages`, { offset: row.offset, limit: 1 });
-      onOpen({ partition: row.partition, message: page.messages[0] });
+      const message = page.messages[0];
+      if (message?.offset !== row.offset) throw new Error(`Offset ${row.offset} is not there any more.`);
+      onOpen({ partition: row.partition, message });
     }, `Offset ${row.offset}`);
     return html`<${Table} title="Messages found" rows=${found.traces} empty=${empty} columns=${[
       { title: "Partition", kind: "number", cell: (one) => one.partition },
@@ -162,6 +172,11 @@ function TopicMessages({ name, query }) {
     [name, asked.partition, asked.by, asked.offset, asked.text],
     asked.by === "latest" ? 3000 : 0,
   );
+  const askNow = (next) => {
+    ask(next);
+    // Also if it is what was asked before.
+    live.refresh();
+  };
   const published = ({ partition, delayed }) => {
     setPublishing(false);
     if (!delayed) ask({ partition: String(partition), by: "latest", offset: "", text: "" });
@@ -169,7 +184,7 @@ function TopicMessages({ name, query }) {
   };
   return html`
     <div class="row end">
-      ${may("read by offset") && topic.data && html`<${Question} key=${`${asked.by}-${asked.partition}`} partitions=${topic.data.partitions} asked=${asked} onAsk=${ask} />`}
+      ${may("read by offset") && topic.data && html`<${Question} key=${`${asked.by}-${asked.partition}`} partitions=${topic.data.partitions} asked=${asked} onAsk=${askNow} />`}
       ${may("publish") && html`<button onClick=${() => setPublishing(true)}>Publish a message</button>`}</div>
     ${may("read by offset")
       ? html`<${Panel} isFlush=${true}><${Loaded} live=${live}>${(found) => html`

@@ -3,7 +3,7 @@ import { call, get, post, route } from "../api.js";
 import { count, plural, span } from "../format.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
-import { attempt, ConfirmName, Empty, Field, FormDialog, Loaded, Panel, Table, Tag, tell, Time } from "../parts.js";
+import { Act, ConfirmName, Empty, Field, FormDialog, Loaded, Panel, Table, Tag, tell, Time } from "../parts.js";
 import { Preview } from "../payload.js";
 import { may } from "../session.js";
 
@@ -12,16 +12,22 @@ const timingOf = (one) => (one.cron ? `${one.cron} (${one.timezone})` : `every $
 /** By due time; those that are paused, or that cannot be told, come last. */
 const byDue = (left, right) => (left.next_due ?? "~").localeCompare(right.next_due ?? "~");
 
-/** What a form says of the timing: cron in a time zone, or a span. */
-function timing(fields) {
-  if (fields.every.trim()) return { every: fields.every.trim() };
-  return { cron: fields.cron.trim(), ...(fields.timezone.trim() ? { timezone: fields.timezone.trim() } : {}) };
+const everyOf = (schedule) => (schedule?.every_ms ? `${schedule.every_ms}ms` : "");
+
+/** What a form says of the timing: cron in a time zone, or a span. Of both, the one that is new counts. */
+function timing(fields, schedule) {
+  const [cron, timezone, every] = [fields.cron, fields.timezone, fields.every].map((one) => one.trim());
+  const isCron = cron !== (schedule?.cron ?? "");
+  const isEvery = every !== everyOf(schedule);
+  if (cron && every && isCron === isEvery) throw new Error("Say when by a cron expression or by a span, not by both.");
+  if (every && (isEvery || !cron)) return { every };
+  return { cron, ...(timezone ? { timezone } : {}) };
 }
 
 const Timing = ({ schedule }) => html`
-  <${Field} label="Cron" hint="Minute, hour, day, month, weekday: 0 9 * * 1-5"><input name="cron" class="mono" autocomplete="off" value=${schedule?.cron ?? ""} /><//>
-  <${Field} label="Time zone" hint="Empty: UTC"><input name="timezone" autocomplete="off" placeholder="Europe/Berlin" value=${schedule?.timezone ?? ""} /><//>
-  <${Field} label="Or every" hint="30s, 5m, 2h or 3d"><input name="every" autocomplete="off" value=${schedule?.every_ms ? `${schedule.every_ms}ms` : ""} /><//>`;
+  <${Field} label="Cron" hint="Minute, hour, day, month, weekday: 0 9 * * 1-5"><input name="cron" class="mono" autocomplete="off" defaultValue=${schedule?.cron ?? ""} /><//>
+  <${Field} label="Time zone" hint="Empty: UTC"><input name="timezone" autocomplete="off" placeholder="Europe/Berlin" defaultValue=${schedule?.timezone ?? ""} /><//>
+  <${Field} label="Or every" hint="30s, 5m, 2h or 3d"><input name="every" autocomplete="off" defaultValue=${everyOf(schedule)} /><//>`;
 
 function Create({ topic, onClose, onDone }) {
   const send = async (fields) => {
@@ -41,7 +47,7 @@ function Create({ topic, onClose, onDone }) {
 
 function Move({ schedule, onClose, onDone }) {
   const send = async (fields) => {
-    const moved = await call("PATCH", pathOf(schedule), { body: timing(fields) });
+    const moved = await call("PATCH", pathOf(schedule), { body: timing(fields, schedule) });
     tell(`${moved.key} comes ${timingOf(moved)}.`);
     onDone();
   };
@@ -57,24 +63,25 @@ export function Schedules({ topic }) {
     live.refresh();
   };
   const pause = async (one) => {
-    await attempt(() => call("PATCH", pathOf(one), { body: { paused: !one.paused } }), `${one.key} ${one.paused ? "goes on" : "is paused"}.`);
+    await call("PATCH", pathOf(one), { body: { paused: !one.paused } });
     live.refresh();
   };
-  const run = (one) => attempt(() => post(`${pathOf(one)}/run`), (made) => `${one.key} is published at offset ${made.offset} of partition ${made.partition}.`);
+  const ran = (made) => `${made.key} is published at offset ${made.offset} of partition ${made.partition}.`;
   const remove = async () => {
     await call("DELETE", pathOf(open.remove));
     tell(`${open.remove.key} comes no more.`);
     done();
   };
   const actions = (one) => html`<div class="row">
-    <button class="small" aria-label=${`${one.paused ? "Resume" : "Pause"} ${one.key}`} onClick=${() => pause(one)}>${one.paused ? "Resume" : "Pause"}</button>
-    <button class="small" aria-label=${`Run ${one.key} now`} onClick=${() => run(one)}>Run now</button>
+    <${Act} class="small" label=${`${one.paused ? "Resume" : "Pause"} ${one.key}`} work=${() => pause(one)}
+      done=${`${one.key} ${one.paused ? "goes on" : "is paused"}.`}>${one.paused ? "Resume" : "Pause"}<//>
+    <${Act} class="small" label=${`Run ${one.key} now`} work=${() => post(`${pathOf(one)}/run`)} done=${ran}>Run now<//>
     <button class="small" aria-label=${`Move ${one.key}`} onClick=${() => setOpen({ move: one })}>Reschedule</button>
     <button class="small danger" aria-label=${`Delete ${one.key}`} onClick=${() => setOpen({ remove: one })}>Delete</button></div>`;
   const mayChange = may("create, change, run or delete schedules");
   return html`<${Loaded} live=${live}>${({ schedules }) => html`
     <${Panel} isFlush=${true} title=${plural(schedules.length, "schedule")} actions=${mayChange && html`<button onClick=${() => setOpen("create")}>Create schedule</button>`}>
-      <${Table} title="Schedules" rows=${[...schedules].sort(byDue)} columns=${[
+      <${Table} title="Schedules" rows=${[...schedules].sort(byDue)} keyOf=${(one) => one.key} columns=${[
         { title: "Next", kind: "tight", cell: (one) => (one.paused ? html`<${Tag} kind="warning">paused<//>` : one.problem ? html`<${Tag} kind="bad">${one.problem}<//>` : html`<${Time} at=${one.next_due} />`) },
         { title: "Schedule", kind: "name", cell: (one) => one.key },
         { title: "When", cell: (one) => html`<code>${timingOf(one)}</code>` },

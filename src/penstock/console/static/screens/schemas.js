@@ -4,18 +4,13 @@ import { Diff } from "../diff.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
 import { Empty, Field, FormDialog, Heading, Loaded, Notice, Panel, Table, Tag, tell } from "../parts.js";
+import { prettyJson } from "../payload.js";
 import { may } from "../session.js";
 
 const TYPES = ["AVRO", "JSON", "PROTOBUF"];
 
 /** A schema for people: JSON is indented, Protobuf is as it was written. */
-function pretty(schema) {
-  try {
-    return JSON.stringify(JSON.parse(schema), null, 2);
-  } catch {
-    return schema;
-  }
-}
+const pretty = (schema) => prettyJson(schema, Infinity) ?? schema;
 
 function Register({ subject, onClose, onDone }) {
   const [checked, setChecked] = useState(null);

@@ -3,12 +3,13 @@ import { call, get, getAll, post, route } from "../api.js";
 import { bytes, count } from "../format.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
-import { attempt, ConfirmName, Field, FormDialog, Heading, Loaded, Panel, Prose, Table, Tag, tell } from "../parts.js";
+import { Act, ConfirmName, Field, FormDialog, Heading, Loaded, Panel, Prose, Table, Tag, tell } from "../parts.js";
 import { may } from "../session.js";
 import { isDeadLetterTopic } from "./topics.js";
 
-/** What a user wrote as the value of a setting: a number, true, false, or text. */
+/** What a user wrote as the value of a setting: a number, true, false, or text. Error for a number that a script would round. */
 function valueOf(written) {
+  if (/^-?\d+$/.test(written.trim()) && !Number.isSafeInteger(Number(written))) throw new Error("This number is too large to be sent as it is.");
   try {
     return JSON.parse(written);
   } catch {
@@ -24,7 +25,7 @@ function ChangeSetting({ topic, setting, onClose, onDone }) {
   };
   return html`<${FormDialog} title=${`Change ${setting.name}`} action="Change" onSend=${send} onClose=${onClose}>
     <p class="hint"><${Prose} text=${setting.text} /></p>
-    <${Field} label=${setting.name}><input name="value" required value=${String(setting.value)} autocomplete="off" /><//>
+    <${Field} label=${setting.name}><input name="value" required defaultValue=${String(setting.value)} autocomplete="off" /><//>
   <//>`;
 }
 
@@ -36,7 +37,7 @@ function Grow({ topic, partitions, onClose, onDone }) {
   };
   return html`<${FormDialog} title="Add partitions" action="Add partitions" onSend=${send} onClose=${onClose}>
     <p class="hint">Messages with a key may go to another partition than before. Partitions cannot be taken away again.</p>
-    <${Field} label="New total"><input name="count" type="number" required min=${partitions + 1} value=${partitions + 1} /><//>
+    <${Field} label="New total"><input name="count" type="number" required min=${partitions + 1} defaultValue=${partitions + 1} /><//>
   <//>`;
 }
 
@@ -83,14 +84,15 @@ export function Topic({ name }) {
     tell(`Topic ${name} is deleted.`);
     location.hash = "#/topics";
   };
-  const sweep = () => attempt(() => post(route`/admin/topics/${name}/compact`), (swept) => `${swept.segments_removed} segments removed, ${bytes(swept.bytes_freed)} freed.`);
+  const sweep = () => post(route`/admin/topics/${name}/compact`);
+  const swept = (found) => `${found.segments_removed} segments removed, ${bytes(found.bytes_freed)} freed.`;
   const link = (word, text) => html`<a class="button" href=${`#/${word}/${encodeURIComponent(name)}`}>${text}</a>`;
   return html`
     <${Heading} title=${name}>
       ${link("messages", "Messages")}
       ${may("see dead letters") && !isDeadLetterTopic(name) && link("dead-letters", "Dead letters")}
       ${link("delayed", "Delayed")}
-      ${may("compact a topic") && html`<button onClick=${sweep}>Sweep now</button>`}
+      ${may("compact a topic") && html`<${Act} work=${sweep} done=${swept}>Sweep now<//>`}
       ${may("configure a topic") && html`<button onClick=${() => setOpen("grow")}>Add partitions</button>`}
       ${may("delete a topic") && html`<button class="danger" onClick=${() => setOpen("delete")}>Delete</button>`}<//>
     <${Loaded} live=${live}>${({ topic, partitions, settings }) => html`

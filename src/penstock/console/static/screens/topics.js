@@ -1,6 +1,6 @@
 // Topics: the list, and a new one.
 import { getAll, post } from "../api.js";
-import { bytes, count } from "../format.js";
+import { bytes, count, span } from "../format.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
 import { Empty, Field, Filter, FormDialog, Heading, Loaded, Panel, Table, Tag, tell } from "../parts.js";
@@ -31,7 +31,7 @@ const COLUMNS = [
   { title: "Partitions", kind: "number", cell: (one) => count(one.partitions) },
   { title: "Messages", kind: "number", cell: (one) => count(one.total_messages) },
   { title: "Size", kind: "number", cell: (one) => bytes(one.total_size_bytes) },
-  { title: "Kept", kind: "number", cell: (one) => (one.config.retention_hours < 0 ? "for ever" : `${count(one.config.retention_hours)} h`) },
+  { title: "Kept", kind: "number", cell: (one) => (one.config.retention_hours < 0 ? "for ever" : span(one.config.retention_hours * 3600)) },
   { title: "State", cell: (one) => (Object.keys(one.faulty ?? {}).length ? html`<${Tag} kind="bad">faulty partition<//>` : html`<${Tag} kind="good">serving<//>`) },
   { title: "Look at", cell: (one) => html`<a href=${`#/messages/${encodeURIComponent(one.name)}`} aria-label=${`Messages of ${one.name}`}>messages</a>` },
 ];

@@ -32,7 +32,7 @@ export function Transactions() {
     <${Heading} title="Transactions" lead="What a transaction stages is seen by no reader before its commit." />
     <${Loaded} live=${live}>${({ transactions, stats }) => html`
       <p class="lead">${plural(stats.staged_messages, "message")} staged, ${bytes(stats.staged_bytes)}${stats.oldest_open_ms === null ? "" : `; the oldest is open for ${span(stats.oldest_open_ms / 1000)}`}.</p>
-      <${Panel} title="Transactions of producers" isFlush=${true}><${Table} title="Transactions" rows=${transactions} columns=${[
+      <${Panel} title="Transactions of producers" isFlush=${true}><${Table} title="Transactions" rows=${transactions} keyOf=${(one) => one.producer_id} columns=${[
         { title: "Producer", kind: "name", cell: (one) => one.transactional_id || String(one.producer_id) },
         { title: "Transaction", cell: (one) => html`<code>${one.transaction_id}</code>` },
         { title: "State", cell: (one) => html`<${Tag} kind=${KINDS[one.state.toLowerCase()] ?? "plain"}>${one.state}<//>` },
