@@ -1,14 +1,16 @@
 """`penstock consume`: messages of a server, read by position or taken as a member of a group."""
 
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..errors import NotFound
+from ..errors import NotFound, PartitionFaulty, Unavailable
 from .arguments import time_argument
 from .message_format import Part, format_parts
 from .output import Output, one_line_of, output_options
@@ -43,9 +45,13 @@ In --format: %t topic, %p partition, %o offset, %k key, %s value, %K and %S thei
 %T timestamp in ms, %h headers, %% a %; \\n, \\t, \\r, \\0, \\xNN. No line ends that it does not say.
 """
 
+R = TypeVar("R")
 POLL_MESSAGES = 500
 LAST_MAX = 10_000  # They are in memory at once.
 WAIT_S = 20
+# For so long --follow waits for a broker that is away, as a consumer does.
+PATIENCE_S = 300.0
+PAUSE_S = 1.0
 
 
 @click.command(epilog=EPILOG)
@@ -213,11 +219,26 @@ def take(
     """
     while printer.left:
         limit = min(printer.left, POLL_MESSAGES)
-        timeout = WAIT_S if is_followed else 0
-        found = client.poll(topic, group, limit=limit, timeout=timeout, start=start)
+        timeout, patience_s = (WAIT_S, PATIENCE_S) if is_followed else (0, 0.0)
+        poll = partial(client.poll, topic, group, limit=limit, timeout=timeout, start=start)
+        found = patiently(poll, patience_s)
         for one in found:
             printer.show(one.partition, one)
         sys.stdout.flush()  # Before they are finished: a closed pipe must not cost a message.
-        client.ack(found)
+        patiently(partial(client.ack, found), patience_s)
         if not found and not is_followed:
             return
+
+
+def patiently(call: Callable[[], R], patience_s: float) -> R:
+    """What a call returns. For so long it is made again while the broker is away."""
+    until_s = time.monotonic() + patience_s
+    while True:
+        try:
+            return call()
+        except PartitionFaulty:
+            raise
+        except Unavailable:
+            if time.monotonic() >= until_s:
+                raise
+        time.sleep(PAUSE_S)

@@ -32,6 +32,8 @@ _READ_BYTES = 4 << 20
 # While other partitions may have messages, a request does not wait long at the end of one.
 _WAIT_S_SHARED = 0.25
 _WAIT_S_ALONE = 20.0
+# For so long a read that follows waits for a server that is away, as a consumer does.
+FOLLOW_PATIENCE_S = 300.0
 
 
 class FetchOptions(TypedDict, total=False):

@@ -231,7 +231,8 @@ class AsyncClient(AsyncSchedules, AsyncSchemas):
         """All messages of a topic as (partition, message), in order within each partition.
 
         `start`: earliest, latest, an offset, a moment, or a span ("15m": so long ago). It ends where the topic ended
-        when it began, or before the offset or the moment of `until`. With `follow` it waits for more, for ever.
+        when it began, or before the offset or the moment of `until`. With `follow` it waits for more, for ever,
+        and for five minutes at most for a server that is away.
 
         PartitionFaulty: one cannot be read; that comes when the others are done, and with `follow` at once.
         """
@@ -241,6 +242,7 @@ class AsyncClient(AsyncSchedules, AsyncSchemas):
             raise Refused("a read that follows has no end: give one of follow and until")
         described = await self.topic(topic)
         reader = fetching.topic_reader(described, start, partition, follow=follow)
+        patience_s = fetching.FOLLOW_PATIENCE_S if follow else 0.0
         if until is not None:
             for one in reader.partitions():
                 found = await fetch(self.connector, fetching.request_of_end(one, until))
@@ -248,7 +250,7 @@ class AsyncClient(AsyncSchedules, AsyncSchemas):
             reader.forget_done()
         while (reading := reader.next()) is not None:
             try:
-                fetched = await fetch(self.connector, reading.request)
+                fetched = await fetch(self.connector, reading.request, patience_s=patience_s)
             except PartitionFaulty as fault:
                 reader.leave_out(fault)
                 continue

@@ -1,13 +1,16 @@
 """Fetches one request ahead: the server prepares the next reply while the caller uses this one."""
 
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ...api.units import duration_s
-from ...errors import PenstockError, Unavailable
+from ...errors import PartitionFaulty, PenstockError, Unavailable
 from ..calls import Call
 from ..fetch import Fetched, FetchRequest, fetch_command, fetched_of
+from ..retry import chance
 from .connector import AsyncConnector, Sent
+from .io import sleep
 
 NextRequest = Callable[[int], FetchRequest | None]
 """The request that follows a reply which ends at an offset; None: no more."""
@@ -71,15 +74,25 @@ class AsyncPrefetch:
             early.sent.pending.cancel()
 
 
-async def fetch(connector: AsyncConnector, request: FetchRequest) -> Fetched:
-    """The reply to a request, after as many tries as the policy allows, also if what comes is damaged."""
+async def fetch(
+    connector: AsyncConnector, request: FetchRequest, *, patience_s: float = 0.0
+) -> Fetched:
+    """The reply to a request, after as many tries as the policy allows, also if what comes is damaged.
+
+    For `patience_s` from the first of them on it is asked for again while the server is away.
+    """
     command, wait_s = fetch_command(request), duration_s(request.timeout, "timeout")
     tries, until_s = 0, connector.until_s(wait_s)
+    patient_until_s = time.monotonic() + patience_s
     while True:
         tries += 1
         try:
             reply = await connector.end(await connector.begin(Call(command, wait_s=wait_s)))
             return fetched_of(reply.value, connector.name)
         except PenstockError as error:
-            if not await connector.pause(error, tries, until_s, is_repeatable=True):
+            if await connector.pause(error, tries, until_s, is_repeatable=True):
+                continue
+            is_away = isinstance(error, Unavailable) and not isinstance(error, PartitionFaulty)
+            if not is_away or time.monotonic() >= patient_until_s:
                 raise
+            await sleep(connector.retry.pause_s(tries, chance()))
