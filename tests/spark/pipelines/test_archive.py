@@ -276,7 +276,8 @@ def test_the_manifest_says_where_each_partition_goes_on(client, tmp_path):
     archived(tmp_path, client.url, "spans")
     found = ends(LakeReader(tmp_path).manifests())
     assert {str(place): (one.start, one.end, one.rows) for place, one in found.items()} == {
-        "spans/0": (0, 7, 7)
+        "spans/0": (0, 7, 7),
+        "spans/1": (0, 0, 0),
     }
 
 

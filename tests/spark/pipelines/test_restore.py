@@ -11,6 +11,7 @@ from penstock.spark.pipelines import restore as restore_module
 from penstock.spark.pipelines.lake import LakeReader
 from penstock.spark.pipelines.letter_history import error_pattern, letter_history
 from penstock.spark.pipelines.restore import plan_restore, restore
+from penstock.spark.pipelines.verify import verify
 
 from ...client.servers import until
 from .rigs import archived, publish
@@ -73,6 +74,24 @@ def test_what_cannot_be_restored_is_refused_before_anything_is_done(client, topi
     with pytest.raises(DamagedFile, match="so nothing is restored"):
         restore(client, files, planned)
     assert "new" not in client.topics()
+
+
+def test_empty_partitions_come_back_too_and_those_of_a_topic_before_do_not(client, tmp_path):
+    client.create_topic("sparse", partitions=4)
+    publish(client, "sparse", 5, partition=1)
+    publish(client, "sparse", 3, partition=3)
+    archived(tmp_path, client.url, "sparse")
+    client.delete_topic("sparse")
+    client.create_topic("sparse", partitions=3)
+    publish(client, "sparse", 2, partition=0, first=100)
+    archived(tmp_path, client.url, "sparse")
+    files = LakeReader(tmp_path)
+    before = plan_restore(client, files, "sparse", "before", as_of="0")
+    assert [one.rows for one in before.partitions] == [0, 5, 0, 3]
+    restore(client, files, plan_restore(client, files, "sparse", "sparse-back"))
+    assert client.topic("sparse-back").partitions == 3
+    assert told(client, "sparse-back") == told(client, "sparse")
+    assert verify(files, client, is_content_read=True).problems == []
 
 
 def rejected(client, topic, count, error):

@@ -127,7 +127,7 @@ def empty_span(one: BrokerPartition, start: int, end: int, reason: str) -> Span:
 
 
 class CommitPlan(NamedTuple):
-    """The next commit: ranges to read, and spans that expired before."""
+    """The next commit: ranges to read, and spans without rows: of what expired before, and of empty partitions."""
 
     tasks: list[RangeTask]
     expired: list[Span]
@@ -141,7 +141,10 @@ def plan(
     task_messages_max: int,
     skips_damage: bool,
 ) -> CommitPlan:
-    """Returns the next commit towards the ends of some partitions. It has no tasks when they are reached."""
+    """Returns the next commit towards the ends of some partitions. It has no tasks when they are reached.
+
+    A log that the lake does not know is in it also if it has no messages: a topic is restored with all its partitions.
+    """
     partitions = {one.name: one for one in targets}
     lasts = {name: next_offset(known, one) for name, one in partitions.items()}
     starts = {name: max(lasts[name], one.earliest) for name, one in partitions.items()}
@@ -153,6 +156,10 @@ def plan(
             planned.expired.append(empty_span(one, lasts[name], start, EXPIRED))
         whole = RangeTask(*name, start, start + count, one.log, one.is_compacted, skips_damage)
         planned.tasks.extend(cut(whole, task_messages_max))
+    for name, one in partitions.items():
+        last = known.get(name)
+        if planned.tasks and not waiting[name] and (last is None or last.log != one.log):
+            planned.expired.append(empty_span(one, 0, starts[name], EXPIRED))
     return planned
 
 
