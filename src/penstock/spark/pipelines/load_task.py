@@ -103,10 +103,12 @@ def _of_csv(part: FilePart) -> Iterator[pa.RecordBatch]:
     """Yields all columns as text: types guessed from the first lines may be wrong in the last, and 007 is not 7."""
     from pyarrow import csv
 
-    with csv.open_csv(part.path) as reader:
+    # Otherwise a quoted line break at the end of a block would end the row.
+    parsing = csv.ParseOptions(newlines_in_values=True)
+    with csv.open_csv(part.path, parse_options=parsing) as reader:
         names = reader.schema.names
     as_text = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-    with csv.open_csv(part.path, convert_options=as_text) as reader:
+    with csv.open_csv(part.path, parse_options=parsing, convert_options=as_text) as reader:
         yield from reader
 
 
