@@ -138,6 +138,19 @@ def test_a_spoiled_lake_is_found_out(root, spoil, said):
     assert any(said in one for one in problems), problems
 
 
+def test_an_archive_may_go_on_while_its_lake_is_verified(client, topic, tmp_path):
+    publish(client, topic, 100, partition=0)
+    archived(tmp_path, client.url, topic)
+
+    def go_on(done, of):
+        publish(client, topic, 50, first=100)
+        archived(tmp_path, client.url, topic)
+
+    report = verify(LakeReader(tmp_path), client, is_content_read=True, on_file=go_on)
+    assert (report.commits, report.problems) == (1, [])
+    assert verify(LakeReader(tmp_path), client).commits == 2
+
+
 def test_a_gap_that_the_broker_can_still_show_is_a_loss(client, root):
     with_rows(root, lambda table: pa.concat_tables([table.slice(0, 5), table.slice(6)]))
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ...errors import Damaged, FileMissing, NotFound
 from ...model import TopicPartition
 from .file_hash import hash_of
-from .lake import LakeReader
+from .lake import CHECKPOINTS, LakeReader
 from .manifest import Gap, LakeFile, Manifest, Span
 from .partitions import NOT_ASKED, BrokerPartition, query_topic
 from .rows import content_checksum, gaps_in
@@ -143,8 +143,11 @@ def verify(
     """Check all commits and all files. Returns the report. Damaged: a manifest is damaged or missing.
 
     `head` is the hash of a commit, noted earlier: the lake must still have that commit. With a client, the broker is
-    asked; with `is_content_read` as well, every message that it still has is compared.
+    asked; with `is_content_read` as well, every message that it still has is compared. An archive may go on meanwhile.
     """
+    # Before the manifests: what a commit adds after them would belong to none.
+    stored = [one.path for one in files.store.files()] if files.store.stages else []
+    checkpoint, checkpoints = files.checkpoint(), files.store.names(CHECKPOINTS)
     history = files.history()
     report = LakeReport(str(files.root), commits=len(history))
     run = Verification(files, client, report)
@@ -154,7 +157,8 @@ def verify(
         report.problem(
             f"no commit has the hash {head[:64]}: the lake was rewritten since it was noted"
         )
-    check_checkpoint(files, history, report)
+    check_checkpoint(files, checkpoint, history, report)
+    check_end(checkpoints, report)
     spans = spans_by_log((one for one, _ in history), report)
     now = _broker_partitions(client, state, report)
     live: dict[LogName, list[LakeFile]] = {}
@@ -174,7 +178,7 @@ def verify(
             from .verify_content import compare_content
 
             compare_content(run, own, found[-1].span.end, live.get(log, []))
-    check_strays(files, state, history, report)
+    check_strays(stored, state, history, report)
     return report
 
 
@@ -193,11 +197,11 @@ def replayed(history: Sequence[tuple[Manifest, str]]) -> LakeState:
 
 def check_checkpoint(
     files: LakeReader,
+    found: LakeState | None,
     history: Sequence[tuple[Manifest, str]],
     report: LakeReport,
 ) -> None:
     """A problem, unless the checkpoint that opening begins with is what the manifests make."""
-    found = files.checkpoint()
     if found is None:
         return
     expected = replayed(history[: found.commits])
@@ -205,6 +209,16 @@ def check_checkpoint(
     if found.to_checkpoint(lake) != expected.to_checkpoint(lake):
         report.problem(
             f"the checkpoint of commit {found.commits - 1} is not what the manifests say"
+        )
+
+
+def check_end(checkpoints: Sequence[str], report: LakeReport) -> None:
+    """A problem if a checkpoint stands behind manifests that are not there: the last ones were removed."""
+    stems = [one.removesuffix(".json") for one in checkpoints]
+    commits = max((int(one) for one in stems if one.isdecimal()), default=0)
+    if commits > report.commits:
+        report.problem(
+            f"there is a checkpoint of {commits} commits, and the lake has {report.commits}: the last are missing"
         )
 
 
@@ -408,21 +422,19 @@ def compare_gaps(
 
 
 def check_strays(
-    files: LakeReader,
+    stored: Sequence[str],
     state: LakeState,
     history: Sequence[tuple[Manifest, str]],
     report: LakeReport,
 ) -> None:
-    """A problem for each file that no commit names: readers of the directory would see it.
+    """A problem for each file of a directory that no commit names: readers of the directory would see it.
 
     A bucket may have files of attempts that were cut off: nothing lists it, and `archive vacuum` removes them.
     """
-    if not files.store.stages:
-        return
     known = state.files.keys() | {path for manifest, _ in history for path in manifest.replaced}
-    for stored in files.store.files():
-        if stored.path not in known:
-            report.problem(f"{stored.path}: no commit names this file")
+    for path in stored:
+        if path not in known:
+            report.problem(f"{path}: no commit names this file")
 
 
 def _broker_partitions(
