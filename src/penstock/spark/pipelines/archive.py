@@ -202,7 +202,8 @@ class Archive:
         self._reach(targets, stop)
         if self.problems and {one.name.topic for one in targets} <= self.problems.keys():
             raise next(iter(self.problems.values()))
-        self.on_progress(self._progress("stopped", []))
+        left = [one for one in targets if one.name.topic not in self.problems]
+        self.on_progress(self._progress("stopped", left))
 
     def run(self, stop: Stop) -> None:
         """Archive until `stop`. Waits for a broker that is away; a topic that has a problem is tried again."""
@@ -221,7 +222,7 @@ class Archive:
             pause_s = _PAUSE_S_MIN
             self.on_progress(self._progress("running", targets))
             stop.wait(self.options.interval_s)
-        self.on_progress(self._progress("stopped", []))
+        self.on_progress(self._progress("stopped", targets))
 
     def query_partitions(self) -> list[BrokerPartition]:
         """Returns the partitions as they are now, without topics that have a problem: those are in `problems`."""
