@@ -37,6 +37,10 @@ def test_validate_says_all_problems_and_list_and_status_what_is_known(
     text = said("pipeline", "validate", str(file), code=Exit.FOUND_PROBLEMS)
     assert "there is no key sorces; did you mean sources?" in text
     assert "there is no key sinks[0].form; did you mean from?" in text
+    name = "n" * 90
+    file.write_text(f"{{name: a, {name}: 1, sinks: [{{lake: l, from: t}}]}}")
+    text = said("pipeline", "validate", str(file), code=Exit.FOUND_PROBLEMS)
+    assert f"there is no key {name}; known: name, server" in text
     file.write_text(
         f"{{name: {topic}, sources: {{t: {{topic: {topic}}}}}, sinks: [{{lake: lake, from: t}}]}}"
     )

@@ -75,6 +75,9 @@ def test_an_earlier_state_is_there_until_vacuum_removes_it(client, topic, tmp_pa
         assert plan_vacuum(lake, timedelta(0), later) == []
     with pytest.raises(Refused, match="which vacuum has removed"):
         LakeReader(tmp_path).state("0")
+    for written in ("\N{SUPERSCRIPT TWO}", "9" * 5000):
+        with pytest.raises(Refused, match="neither the number of a commit nor a time"):
+            LakeReader(tmp_path).state(written)
     assert places(tmp_path) == visible(client, topic)
     assert verify(LakeReader(tmp_path), client, is_content_read=True).problems == []
 
