@@ -9,7 +9,7 @@ from penstock.cli.exits import Exit, run
 from penstock.cli.root import root
 from penstock.client.http_page import client_call, http_path
 from penstock.client.pipelines import describe_pipeline, list_pipelines, report_pipeline
-from penstock.spark.pipelines.lake import Lake
+from penstock.spark.pipelines.lake import STAGING, Lake
 
 from .rigs import archived, publish
 
@@ -134,6 +134,23 @@ def test_jobs_on_a_lake_are_lines_of_the_audit_log(client, topic, tmp_path, said
     ]
     # A lake is worked on without a broker, too.
     said("archive", "compact", str(lake), "--server", "penstock://127.0.0.1:1")
+
+
+def test_a_dry_run_on_a_lake_goes_beside_its_archive_and_changes_nothing(
+    client, topic, tmp_path, said
+):
+    for count in (20, 40):
+        publish(client, topic, 20, first=count)
+        archived(tmp_path, client.url, topic)
+    with Lake(tmp_path):
+        begun = tmp_path / STAGING / "00000000000000000002" / "attempt" / "0-p.parquet"
+        begun.parent.mkdir(parents=True)
+        begun.write_bytes(b"the archive is writing this")
+        before = {one: one.stat().st_mtime_ns for one in tmp_path.rglob("*")}
+        assert "4 files would become 2" in said("archive", "compact", str(tmp_path), "--dry-run")
+        assert "0 files" in said("archive", "vacuum", str(tmp_path), "--dry-run")
+        said("archive", "compact", str(tmp_path), code=Exit.REFUSED)
+        assert {one: one.stat().st_mtime_ns for one in tmp_path.rglob("*")} == before
 
 
 def test_an_archive_prints_its_result_on_stdout(client, topic, tmp_path, capfd):

@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from .lake import REPLACED, Lake
+from .lake import REPLACED, Lake, LakeReader
 from .state import LakeState
 from .store import DirectoryStore, StoredFile
 
@@ -24,7 +24,7 @@ class Removal(NamedTuple):
     reason: str
 
 
-def plan_vacuum(lake: Lake, keep: timedelta, now: datetime | None = None) -> list[Removal]:
+def plan_vacuum(lake: LakeReader, keep: timedelta, now: datetime | None = None) -> list[Removal]:
     """Returns the files that are in the lake no more for at least `keep`."""
     until = (now or datetime.now(UTC)) - keep
     state, replaced = LakeState(), dict[str, tuple[int, datetime]]()
