@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from penstock.cli.exits import Exit
 from penstock.client import Outgoing
 from penstock.codec import Columns, encode
 from penstock.errors import NotFound, Refused, Unavailable, Unreachable
@@ -268,6 +269,41 @@ def test_delta_sees_each_commit_once_also_if_it_is_published_again(client, tmp_p
     rows = {tuple(row.values()) for row in table.to_pylist()}
     assert len(rows) == table.num_rows == 350
     assert rows == set(visible(client, "delta"))
+
+
+def test_a_commit_whose_publication_failed_is_published_before_the_next_one(
+    client, topic, tmp_path
+):
+    publish(client, topic, 30)
+    failures, stop = [Unavailable("the store failed")], Event()
+
+    def sometimes(lake, manifest):
+        if failures:
+            raise failures.pop()
+        to_delta(lake, manifest)
+
+    def watch(progress):
+        if progress.state == "waiting":
+            publish(client, topic, 20, first=30)
+        elif progress.state == "running":
+            stop.set()
+
+    with Lake(tmp_path, table=TableFormat.DELTA, publish=sometimes) as lake:
+        options = ArchiveOptions(topics=(topic,), interval_s=0.01)
+        Archive(lake, Remote(client.url), here, options, watch).run(stop)
+    assert len(LakeReader(tmp_path).manifests()) == 2
+    assert DeltaTable(str(tmp_path)).count() == 50
+
+
+def test_a_delta_log_that_cannot_be_read_is_one_line(client, topic, tmp_path, said):
+    words = ("archive", "run", topic, "--to", str(tmp_path), "--table", "delta", "--once")
+    publish(client, topic, 5)
+    said(*words, "--server", client.url)
+    (tmp_path / "_delta_log" / f"{0:020d}.json").write_text("no JSON")
+    publish(client, topic, 5, first=5)
+    text = said(*words, "--server", client.url, code=Exit.FOUND_PROBLEMS)
+    assert f"the Delta log of {tmp_path}: " in text
+    assert len(text.splitlines()) == 1
 
 
 def test_the_manifest_says_where_each_partition_goes_on(client, tmp_path):

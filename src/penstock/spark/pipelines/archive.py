@@ -266,6 +266,7 @@ class Archive:
         client.commit(self.options.group, offsets, lake=lake)
 
     def _reach(self, targets: Sequence[BrokerPartition], stop: Stop) -> None:
+        self.lake.finish()
         while not stop.is_set():
             left = [one for one in targets if one.name.topic not in self.problems]
             planned = self.plan(left)
