@@ -61,10 +61,15 @@ def _table(lake: Lake) -> DeltaTable | None:
 
 
 def _metadata(lake: Lake, manifest: Manifest, table: DeltaTable | None) -> list[dict[str, Any]]:
-    """Returns the entries of a new table, or of one whose columns this commit changes; otherwise none."""
-    if table is not None and not manifest.columns:
-        return []
+    """Returns the entries of a new table, or of one that lacks columns of the lake; otherwise none.
+
+    A commit without files may have brought them, which is not in the Delta log.
+    """
     folders = list(manifest.files[0].folders)
+    if table is not None and not manifest.columns:
+        known = {one.name for one in table.schema().fields}
+        if known.issuperset(one.name for one in lake.now.columns):
+            return []
     columns = [_field(one) for one in lake.now.columns]
     columns += [_field(Column(name, _FOLDER_KINDS[name])) for name in folders]
     schema = {"type": "struct", "fields": columns}
