@@ -271,6 +271,51 @@ def test_delta_sees_each_commit_once_also_if_it_is_published_again(client, tmp_p
     assert rows == set(visible(client, "delta"))
 
 
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_topic_that_goes_while_it_is_committed_does_not_end_the_archive_of_others(
+    client, topic, tmp_path, is_made_again
+):
+    client.create_topic(f"{topic}.gone", partitions=1)
+    names = (f"{topic}.gone", topic)
+    for name in names:
+        publish(client, name, 10, partition=0)
+
+    def deleting(call, tasks):
+        done = here(call, tasks)
+        client.delete_topic(f"{topic}.gone")
+        if is_made_again:
+            client.create_topic(f"{topic}.gone", partitions=1)
+        return done
+
+    found = archived(tmp_path, client.url, *names, group="archived", spread=deleting)
+    assert list(found.problems) == [f"{topic}.gone"]
+    assert found.messages == 20
+    assert client.offsets("archived")[topic] == {0: 10, 1: 0}
+
+
+def test_retention_waits_for_a_topic_that_was_made_again_meanwhile(client, topic, tmp_path):
+    publish(client, topic, 10)
+    stop, before = Event(), []
+
+    def watch(progress):
+        if progress.state == "running" and not before:
+            before.append(topic)
+            assert client.topic(topic).config["keep_unread"]
+            client.delete_topic(topic)
+            client.create_topic(topic, partitions=1)
+            publish(client, topic, 5)
+        elif progress.messages == 15:
+            stop.set()
+
+    with Lake(tmp_path) as lake:
+        options = ArchiveOptions(
+            topics=(topic,), group="kept", holds_retention=True, interval_s=0.01
+        )
+        Archive(lake, Remote(client.url), here, options, watch).run(stop)
+    assert client.topic(topic).config["keep_unread"]
+    assert client.offsets("kept")[topic] == {0: 5}
+
+
 def test_a_commit_whose_publication_failed_is_published_before_the_next_one(
     client, topic, tmp_path
 ):

@@ -14,7 +14,14 @@ import msgspec
 from ...api.error_reply import error_reply, rebuilt_error
 from ...api.groups import LAKE_CHARACTERS_MAX
 from ...api.json.pipelines import State
-from ...errors import NotFound, PartitionFaulty, PenstockError, Unavailable
+from ...errors import (
+    NotFound,
+    OffsetOutOfRange,
+    PartitionFaulty,
+    PenstockError,
+    Unavailable,
+)
+from ...model import TopicPartition
 from .lake import Lake
 from .manifest import Manifest
 from .partitions import (
@@ -192,7 +199,8 @@ class Archive:
         self.messages = self.commits = self.files = self.bytes = 0
         # Why a topic cannot be archived, by its name or pattern; the others go on.
         self.problems: dict[str, PenstockError] = {}
-        self._prepared: set[str] = set()
+        # By log: a topic that is made again has its settings anew.
+        self._prepared: set[tuple[TopicPartition, int]] = set()
 
     def run_once(self, stop: Stop) -> None:
         """Archive everything that is there now, commit by commit. Raises the error of a topic if no topic is left."""
@@ -238,14 +246,14 @@ class Archive:
             # Committed at once: after a crash "latest" would be another offset.
             opening = [empty_span(one, 0, one.latest, NOT_ASKED) for one in found]
             self.lake.commit(opening, [])
-        new = {one.name.topic for one in found} - self._prepared
+        new = {one.name.topic for one in found if (one.name, one.log) not in self._prepared}
         if new and self.options.holds_retention:
             keep_unread(client, sorted(new))
         if new:
             self._tell_group(
                 client, [one for one in found if one.name.topic in new], is_opening=is_opening
             )
-        self._prepared |= new
+        self._prepared |= {(one.name, one.log) for one in found}
 
     def _tell_group(
         self, client: "Client", found: Sequence[BrokerPartition], *, is_opening: bool = False
@@ -263,7 +271,12 @@ class Archive:
             is_same = known is not None and known.log == one.log
             floor = next_offset(self.lake.ends, one) if is_same else one.earliest
             offsets.setdefault(one.name.topic, {})[one.name.number] = floor
-        client.commit(self.options.group, offsets, lake=lake)
+        for name, places in offsets.items():
+            try:
+                client.commit(self.options.group, {name: places}, lake=lake)
+            except (NotFound, OffsetOutOfRange) as error:
+                # The topic was deleted meanwhile, and perhaps made again. The others go on.
+                self.problems[name] = error
 
     def _reach(self, targets: Sequence[BrokerPartition], stop: Stop) -> None:
         self.lake.finish()
