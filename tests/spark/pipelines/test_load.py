@@ -99,6 +99,27 @@ def test_two_attempts_at_the_same_time_store_each_row_once(client, tmp_path, mon
     assert sum(values(client, "both").values()) == 200
 
 
+def test_times_with_nanoseconds_as_pandas_writes_them_are_text(client, tmp_path):
+    client.create_topic("times", partitions=1)
+    moments = [1_700_000_000_123_456_789, 1_700_000_000_000_000_000]
+    table = pa.table(
+        {
+            "at": pa.array(moments, pa.timestamp("ns")),
+            "utc": pa.array(moments, pa.timestamp("ns", "UTC")),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    loaded(tmp_path / "s", client.url, "times", tmp_path / "a.parquet", PARQUET)
+    found = [json.loads(one) for one in values(client, "times")]
+    assert found == [
+        {"at": f"2023-11-14T22:13:20{part}", "utc": f"2023-11-14T22:13:20{part}Z"}
+        for part in (".123456789", "")
+    ]
+    pq.write_table(pa.table({"day": pa.array([3_000_000], pa.date32())}), tmp_path / "b.parquet")
+    with pytest.raises(Refused, match="cannot be read as parquet: date value out of range"):
+        loaded(tmp_path / "s", client.url, "times", tmp_path / "b.parquet", PARQUET)
+
+
 def test_a_line_break_in_a_quoted_cell_ends_no_row_wherever_it_stands(client, tmp_path):
     client.create_topic("lines", partitions=1)
     cells = [f"line {one}\nsecond {one}" for one in range(60_000)]

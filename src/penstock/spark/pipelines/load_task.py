@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 10_000
 BATCH_BYTES = 4 << 20
 LINE_BYTES_MAX = 10 << 20
-_JSON = msgspec.json.Encoder(decimal_format="string").encode
+
+
+def _time_text(one: Any) -> str:
+    """Returns a time or a span of pandas, which has nanoseconds, as text. Refused: it is none."""
+    if not hasattr(one, "isoformat"):
+        raise Refused(f"a cell is a {type(one).__name__}, which JSON does not have")
+    text: str = one.isoformat()
+    return text.replace("+00:00", "Z")
+
+
+_JSON = msgspec.json.Encoder(decimal_format="string", enc_hook=_time_text).encode
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -86,7 +96,7 @@ def chunks_of(part: FilePart) -> Iterator[list[Pair]]:
         for batch in _of_csv(part) if part.format is FileFormat.CSV else _of_parquet(part):
             for start in range(0, batch.num_rows, CHUNK_ROWS):
                 yield _pairs(batch.slice(start, CHUNK_ROWS), part)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, UnicodeDecodeError) as error:
+    except (ValueError, pa.ArrowTypeError, OSError, OverflowError) as error:
         reason = " ".join(str(error).split())[:200]
         raise Refused(f"{part.path} cannot be read as {part.format.value}: {reason}") from None
 
