@@ -12,7 +12,7 @@ from ...model import TopicPartition
 from .file_hash import hash_of
 from .lake import CHECKPOINTS, LakeReader
 from .manifest import Gap, LakeFile, Manifest, Span
-from .partitions import NOT_ASKED, BrokerPartition, query_topic
+from .partitions import NOT_ASKED, BrokerPartition, kept_fetches, query_topic
 from .rows import by_time, content_checksum, folders_of, gaps_in
 from .state import LakeState
 
@@ -424,7 +424,9 @@ def compare_gaps(
     known, at = np.sort(found), max(span.start, now.earliest)
     if all(one.reason == NOT_ASKED for one in span.gaps):
         return
-    for fetched in client.fetches(span.topic, span.partition, offset=at):
+    for fetched in kept_fetches(client, span.name, at):
+        if fetched.seed != span.log:
+            return
         for batch in fetched.record_batches(("offset",)):
             visible = batch.column(0).to_numpy()
             visible = visible[visible < span.end]
