@@ -60,6 +60,24 @@ def test_validate_says_all_problems_and_list_and_status_what_is_known(
     said("pipeline", "run", str(file), code=Exit.REFUSED)
 
 
+def test_status_of_a_load_makes_nothing_and_names_a_damaged_checkpoint(
+    client, topic, tmp_path, said
+):
+    file = tmp_path / "load.yaml"
+    file.write_text(
+        f"{{name: l, sources: {{f: {{files: '*.csv', format: csv}}}}, sinks: [{{topic: {topic}, from: f}}]}}"
+    )
+    words = ("pipeline", "status", str(file), "--server", client.url)
+    assert "files done: 0" in said(*words)
+    assert not (tmp_path / ".penstock").exists()
+    entry = tmp_path / ".penstock" / "l" / "files" / "0.json"
+    entry.parent.mkdir(parents=True)
+    entry.write_text("torn")
+    text = said(*words, code=Exit.FOUND_PROBLEMS)
+    assert str(entry) in text
+    assert len(text.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
