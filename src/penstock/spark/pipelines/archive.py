@@ -53,7 +53,7 @@ _PAUSE_S_MIN, _PAUSE_S_MAX = 1.0, 30.0
 class ArchiveOptions:
     """`group` gets the progress, if it is not empty; with `holds_retention` retention of the topics waits for it.
 
-    `starts_latest`: partitions that the lake does not know begin at their end.
+    `starts_latest`: a new lake begins at the end of the topics; those that come later begin at their first message.
     """
 
     topics: tuple[str, ...]
