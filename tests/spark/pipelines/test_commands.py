@@ -87,6 +87,8 @@ def test_status_of_a_load_makes_nothing_and_names_a_damaged_checkpoint(
         (("sql", "SELECT 1"), "--topic or --lake"),
         (("sql", "SELECT 1", "--topic", "a", "--topic", "a=b"), "the same name"),
         (("sql", "SELECT 1", "--topic", "a-b=c"), "cannot be the name of a view"),
+        (("sql", "SELECT 1", "--topic", "a", "--to", "a.txt"), "or ends with .csv, .json"),
+        (("sql", "SELECT 1", "--topic", "a", "--plot", "a.gif"), "a plot ends with .png"),
         (("load", "x.txt", "--topic", "t"), "--format"),
         (("pipeline", "run", "/dev/null", "--master", "a", "--remote", "sc://b"), "give one"),
         (("load", "x.csv", "--topic", "t", "--remote", "spark://b"), "sc://"),
@@ -94,10 +96,9 @@ def test_status_of_a_load_makes_nothing_and_names_a_damaged_checkpoint(
     ],
 )
 def test_a_wrong_command_line_is_refused_before_spark_starts(said, tmp_path, words, text):
-    code = Exit.USAGE if words[0] == "sql" and "a-b=c" not in words else Exit.REFUSED
-    if text in {"--to", "give one", "sc://", "give --sql or --python"}:
-        code = Exit.USAGE
-    assert text in said(*words, code=code)
+    usage = {"--to", "--topic or --lake", "the same name", "give one", "sc://"}
+    is_usage = text in usage or text == "give --sql or --python"
+    assert text in said(*words, code=Exit.USAGE if is_usage else Exit.REFUSED)
 
 
 def test_work_and_remote_streams_are_refused_before_spark_starts(client, topic, tmp_path, said):

@@ -14,8 +14,10 @@ from ...api.units import Bare, duration_ms
 from ...errors import InvalidName, InvalidSettings, Refused
 from ...model import check_name
 from .model import (
+    PLOT_ENDINGS,
     SINKS,
     SOURCES,
+    TABLE_ENDINGS,
     TRANSFORMS,
     FilesSource,
     LakeSink,
@@ -40,8 +42,6 @@ _ALIAS = re.compile(r"(?:^|[\s,:\[{])\*[\w-]")
 _YAML_NAME = {"inputs": "from", "interval_ms": "interval"}
 _FIELD_NAME = {written: name for name, written in _YAML_NAME.items()}
 _INTERVAL_MS_MAX = 24 * 3600 * 1000
-_PLOTS = (".png", ".svg", ".pdf")
-_TABLES = (".csv", ".json", ".parquet")
 
 
 def read_pipeline(text: str, *, path: Path, server: str | None = None) -> Pipeline:
@@ -323,10 +323,14 @@ class _Links:
             )
 
     def _sink(self, where: str, sink: Sink) -> None:
-        if isinstance(sink, PlotSink) and not sink.plot.endswith(_PLOTS):
-            self.parser.problem(f"{where}.plot must end with {', '.join(_PLOTS)}")
-        if isinstance(sink, TableSink) and sink.table != "-" and not sink.table.endswith(_TABLES):
-            self.parser.problem(f"{where}.table must be - or end with {', '.join(_TABLES)}")
+        if isinstance(sink, PlotSink) and not sink.plot.endswith(PLOT_ENDINGS):
+            self.parser.problem(f"{where}.plot must end with {', '.join(PLOT_ENDINGS)}")
+        if (
+            isinstance(sink, TableSink)
+            and sink.table != "-"
+            and not sink.table.endswith(TABLE_ENDINGS)
+        ):
+            self.parser.problem(f"{where}.table must be - or end with {', '.join(TABLE_ENDINGS)}")
         for name in sink.inputs:
             source = self.sources.get(name)
             is_wide = isinstance(source, TopicSource) and is_pattern(source.topic)
