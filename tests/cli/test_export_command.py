@@ -137,22 +137,64 @@ def test_offsets_of_groups_are_counted_without_what_is_gone(call, client, other,
         assert there.offsets("readers")["trimmed"] == {0: 15}
 
 
+def test_a_group_that_read_on_during_the_export_begins_at_its_end(call, client, other, tmp_path):
+    client.create_topic("overtaken", partitions=1)
+    fill(client, "overtaken", 50)
+    client.commit("quick", {"overtaken": {0: 50}})
+    folder = tmp_path / "overtaken.export"
+    assert call("export", "overtaken", "--to", str(folder)).code == Exit.OK
+    file = folder / "topic.json"
+    said = json.loads(file.read_text())
+    said["partitions"][0]["end"] = (
+        40  # As if the last ten had come later, which the group has read.
+    )
+    file.write_text(json.dumps(said))
+    done = call("import", str(folder), "--server", other)
+    assert done.code == Exit.OK, done.err
+    with Client(other) as there:
+        assert there.topic("overtaken").total_messages == 40
+        assert there.offsets("quick")["overtaken"] == {0: 40}
+
+
+def test_an_import_of_delayed_messages_alone_is_done_once(call, client, other, tmp_path):
+    client.create_topic("waiting", partitions=1)
+    client.publish("waiting", b"soon", delay="1h")
+    client.publish("waiting", b"later", delay="2h")
+    folder = tmp_path / "waiting.export"
+    assert call("export", "waiting", "--to", str(folder)).code == Exit.OK
+    words = ["import", str(folder), "--server", other]
+    assert call(*words).code == Exit.OK
+    with Client(other) as there:
+        (first,) = [one for one in there.delayed("waiting") if one.value == b"soon"]
+        there.reschedule("waiting", first.partition, first.offset, delay=0)
+        while not there.topic("waiting").total_messages:
+            time.sleep(0.01)
+        done = call(*words)
+        assert done.code == Exit.OK, done.err
+        assert there.topic("waiting").total_messages == 1
+        assert [one.value for one in there.delayed("waiting")] == [b"later"]
+
+
 def test_what_is_not_whole_or_not_free_is_one_line(call, client, other, tmp_path):
     client.create_topic("spoilt", partitions=1)
     fill(client, "spoilt", 50)
+    for _ in range(2):
+        client.publish("spoilt", b"late", delay="1h")
     folder = tmp_path / "spoilt.export"
     assert call("export", "spoilt", "--to", str(folder)).code == Exit.OK
 
-    def changed(name, change):
+    def changed(name, change, what="partition-00000.batches"):
         copy = tmp_path / name
         shutil.copytree(folder, copy)
-        file = copy / "partition-00000.batches"
+        file = copy / what
         file.write_bytes(change(file.read_bytes()))
         return ["import", str(copy), "--server", other]
 
     for words, why in (
         (changed("cut", lambda data: data[:-8]), "is not whole"),
         (changed("bad", lambda data: data[:-9] + b"\xff" + data[-8:]), "is damaged"),
+        (changed("few", lambda text: text[: text.index(b"\n")], "delayed.jsonl"), "is not whole"),
+        (changed("torn", lambda text: text[:-9], "delayed.jsonl"), "is damaged"),
         (["import", str(tmp_path)], "is no export"),
         (["import", str(tmp_path / "missing")], "is no export: topic.json: No such file"),
         (["import", str(folder)], "has messages already"),

@@ -12,6 +12,7 @@ import pytest
 
 from penstock.cli.exits import Exit
 from penstock.cli.transfer import Run, Selection, Transfer
+from penstock.client import Outgoing
 from penstock.client.http_page import client_call, http_path
 from penstock.errors import Refused
 
@@ -150,6 +151,20 @@ def test_a_topic_that_was_made_again_is_another_job(call, client):
     assert "begin another job with --name" in refused.err
     assert call("replay", source, "--to", target, "--name", "second").code == Exit.OK
     assert numbers(client, target) == Counter([*range(10), *range(100, 105)])
+
+
+def test_a_copy_of_a_compacted_topic_is_not_behind_when_it_is_done(call, client):
+    client.create_topic("thinned", partitions=1, cleanup="compact", segment_messages_max=10)
+    client.create_topic("thinned-2", partitions=2)
+    for number in range(8):
+        client.publish_many("thinned", [Outgoing(f"{number}", key=f"k{one}") for one in range(10)])
+    client.compact_topic("thinned")
+    left = sum(1 for _ in client.read("thinned"))
+    assert left < 80
+    done = json.loads(call("copy", "thinned", "--to", "thinned-2", "--json").out)
+    assert (done["messages"], done["lag"]) == (left, 0)
+    again = json.loads(call("copy", "thinned", "--to", "thinned-2", "--json").out)
+    assert (again["messages"], again["lag"]) == (0, 0)
 
 
 def test_a_copy_keeps_the_order_of_keys_and_follows(url, client):

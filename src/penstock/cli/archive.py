@@ -62,7 +62,11 @@ archive.add_command(restore)
     help="Folders of a new lake: day if not said.",
 )
 @click.option(
-    "--start", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True
+    "--start",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="Where a new lake begins; topics that come later begin at their first message.",
 )
 @click.option(
     "--name",

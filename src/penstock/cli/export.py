@@ -254,7 +254,7 @@ class ImportPlan(NamedTuple):
     ranges: "list[Range]"
     exported: "Exported"
     reader: "ExportReader"
-    folder: Path
+    delayed: "list[DelayedLine]"
 
 
 @click.command("import", epilog=IMPORT_EPILOG)
@@ -277,11 +277,11 @@ def import_topic(
 
     A topic that is there and has other messages is refused.
     """
-    from .exported import ExportReader, read_exported, summary
+    from .exported import ExportReader, read_delayed, read_exported, summary
     from .transfer import Selection, Transfer
 
     exported = read_exported(folder)
-    reader = ExportReader(folder, exported)
+    reader, delayed = ExportReader(folder, exported), read_delayed(folder, exported)
     target = topic or exported.topic
     job = Transfer(
         kind="import",
@@ -300,7 +300,7 @@ def import_topic(
         output.record({**summary(exported), "topic": target, "left": left, "dry_run": True})
         return
     with patient(broker) as client:
-        run = run_import(client, ImportPlan(job, ranges, exported, reader, folder), output)
+        run = run_import(client, ImportPlan(job, ranges, exported, reader, delayed), output)
     facts = {**summary(exported), "topic": target, **run.facts(), "dry_run": False}
     output.outcome(f"{run.messages:,} messages of {folder} are in {target}", facts)
 
@@ -325,7 +325,7 @@ def check_target(
             f"topic {job.target} has {found.partitions} partitions, not {len(exported.partitions)}: "
             "import under another name, and penstock copy"
         )
-    is_begun = any(one.done > one.start for one in ranges)
+    is_begun = any(one.done > one.start for one in ranges) or delayed_done(client, job)
     if not is_begun and any(found.ends(one.partition).latest for one in ranges):
         raise Refused(f"topic {job.target} has messages already: import under another --topic")
 
@@ -348,7 +348,7 @@ def run_import(client: "Client", plan: ImportPlan, output: Output) -> "Run":
         run.report("starting")
         try:
             run.move(ranges)
-            import_delayed(client, job, exported, plan.folder)
+            import_delayed(client, job, exported, plan.delayed)
             import_groups(client, job, exported, plan.reader)
         except PenstockError as error:
             run.report("failed", str(error))
@@ -357,16 +357,21 @@ def run_import(client: "Client", plan: ImportPlan, output: Output) -> "Run":
     return run
 
 
-def import_delayed(client: "Client", job: "Transfer", exported: "Exported", folder: Path) -> None:
-    """Publishes delayed messages for their time. A commit name counts them, so that a second run leaves them out."""
+def delayed_done(client: "Client", job: "Transfer") -> int:
+    """Returns how many delayed messages an import has published: a commit name counts them."""
     from ..api.commits import DescribeCommitName
-    from .exported import read_delayed
 
-    lines, name = read_delayed(folder), f"{job.name}.delayed"
     try:
-        done = client.execute(DescribeCommitName(name)).sequence or 0
+        return client.execute(DescribeCommitName(f"{job.name}.delayed")).sequence or 0
     except NotFound:
-        done = 0
+        return 0
+
+
+def import_delayed(
+    client: "Client", job: "Transfer", exported: "Exported", lines: "list[DelayedLine]"
+) -> None:
+    """Publishes delayed messages for their time, but for those that an earlier run has counted."""
+    done = delayed_done(client, job)
     while done < len(lines):
         some = lines[done : done + _DELAYED_A_COMMIT]
         for one in some:
@@ -383,7 +388,7 @@ def import_delayed(client: "Client", job: "Transfer", exported: "Exported", fold
             given = {option: value for option, value in options.items() if value is not None}
             client.publish(job.target, one.value, acks="all", **given)
         done += len(some)
-        client.commit_stagings(name, done, exported.id, [])
+        client.commit_stagings(f"{job.name}.delayed", done, exported.id, [])
 
 
 def import_groups(

@@ -95,9 +95,18 @@ def read_exported(folder: Path) -> Exported:
     return found
 
 
-def read_delayed(folder: Path) -> list[DelayedLine]:
-    lines = (folder / DELAYED_FILE).read_bytes().splitlines()
-    return [msgspec.json.decode(line, type=DelayedLine) for line in lines]
+def read_delayed(folder: Path, exported: Exported) -> list[DelayedLine]:
+    """Returns the messages that wait. Refused: some of them are not there, or damaged."""
+    file = folder / DELAYED_FILE
+    try:
+        lines = file.read_bytes().splitlines()
+        found = [msgspec.json.decode(line, type=DelayedLine) for line in lines]
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise Refused(f"{file} is damaged: {reason}") from None
+    if len(found) != exported.delayed:
+        raise Refused(f"{file} is not whole: {len(found)} lines instead of {exported.delayed}")
+    return found
 
 
 class ExportReader:
@@ -123,8 +132,12 @@ class ExportReader:
         return following, [*columns_between(taken, at, following)]
 
     def count_before(self, partition: int, offset: int) -> int:
-        """Returns how many messages an export has before an offset: where that offset is in a topic without gaps."""
+        """Returns how many messages an export has before an offset: where that offset is in a topic without gaps.
+
+        A group that read on during the export may be behind its end; it begins there.
+        """
         start, count = self._files[partition].start, 0
+        offset = min(offset, self._files[partition].end)
         for head, batch in self._from(partition, start):
             if head.base_offset >= offset:
                 break

@@ -15,7 +15,7 @@ from .progress import Bar
 from .remote import BrokerOptions, remote_options
 
 if TYPE_CHECKING:
-    from ..spark.pipelines.lake import Lake
+    from ..spark.pipelines.lake import Lake, LakeReader
     from ..spark.pipelines.report import Reporter
 
 LAKE = click.argument("lake", metavar="LAKE")
@@ -25,16 +25,24 @@ _MIB = 1 << 20
 _TOPICS_REPORTED_MAX = 100
 
 
-def open_existing(lake: str) -> "Lake":
-    """Returns a lake that is there, with its lock. FileMissing: there is none; nothing is made."""
+@contextmanager
+def open_existing(lake: str, *, is_dry_run: bool) -> Iterator["LakeReader"]:
+    """Returns a lake that is there: for a dry run only to read, beside its archive; else a `Lake`, with its lock.
+
+    FileMissing: there is none; nothing is made.
+    """
     require_arrow()
     from ..spark.pipelines.lake import Lake, LakeReader
     from ..spark.pipelines.runner import publish_table
     from ..spark.pipelines.store import lake_address
 
     address = lake_address(lake)
-    LakeReader(address)
-    return Lake(address, publish=publish_table)
+    found = LakeReader(address)
+    if is_dry_run:
+        yield found
+        return
+    with Lake(address, publish=publish_table) as opened:
+        yield opened
 
 
 @contextmanager
@@ -74,21 +82,23 @@ def compact(
     """
     require_arrow()
     from ..spark.pipelines.archive import PipelineProgress
+    from ..spark.pipelines.lake import Lake
     from ..spark.pipelines.merge import compact as merge_files
     from ..spark.pipelines.merge import plan_merges
 
-    with open_existing(lake) as opened:
-        merges = plan_merges(opened.now, target_mib * _MIB)
+    with open_existing(lake, is_dry_run=dry_run) as opened:
+        state = opened.state()
+        merges = plan_merges(state, target_mib * _MIB)
         record: dict[str, object] = {
             "lake": lake,
-            "files_before": len(opened.now.files),
-            "files_after": len(opened.now.files) - sum(len(one.files) - 1 for one in merges),
+            "files_before": len(state.files),
+            "files_after": len(state.files) - sum(len(one.files) - 1 for one in merges),
             "rows": sum(one.rows for one in merges),
             "bytes": sum(one.size for one in merges),
             "merges": len(merges),
             "is_dry_run": dry_run,
         }
-        if not dry_run:
+        if isinstance(opened, Lake):
             progress = PipelineProgress("running", 0, 0, sum(one.rows for one in merges))
             with (
                 Bar("compact", len(merges), is_wanted=output.is_table) as bar,
@@ -139,13 +149,14 @@ def vacuum(lake: str, *, keep: str, dry_run: bool, broker: BrokerOptions, output
     from datetime import timedelta
 
     from ..spark.pipelines.archive import PipelineProgress
+    from ..spark.pipelines.lake import Lake
     from ..spark.pipelines.vacuum import plan_vacuum
     from ..spark.pipelines.vacuum import vacuum as remove_files
 
-    with open_existing(lake) as opened:
+    with open_existing(lake, is_dry_run=dry_run) as opened:
         found = plan_vacuum(opened, timedelta(seconds=seconds_in(keep)))
         size = sum(one.size for one in found)
-        if not dry_run:
+        if isinstance(opened, Lake):
             with reported_job(broker, opened, "vacuum") as tell:
                 tell.begin()
                 remove_files(opened, found)

@@ -10,7 +10,7 @@ import click
 
 from ..errors import InvalidSettings, NotFound
 from .exits import Exit
-from .output import Output, output_options
+from .output import Output, one_line, output_options
 from .pipeline_init import init
 from .pipeline_runner import require_spark, run_pipeline, server_of, spark_options
 from .pipeline_work import work
@@ -101,7 +101,9 @@ def validate(ctx: click.Context, file: Path, *, is_sql_read: bool, output: Outpu
     except InvalidSettings as error:
         problems = list(error.problems)
     if found is None or problems:
-        output.rows(({"problem": one} for one in problems), ["problem"])
+        for one in problems:
+            # Whole, not as a cell of a table: the end says what is meant.
+            click.echo(one_line(one)) if output.is_table else output.item({"problem": one})
         ctx.exit(Exit.FOUND_PROBLEMS)
     record = summary_of(found)
     output.outcome(f"{file}: {record['kind']} {record['name']}, nothing is wrong with it", record)

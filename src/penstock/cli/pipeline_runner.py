@@ -103,9 +103,11 @@ def run_pipeline(
 ) -> None:
     """Run a pipeline until its end or a signal; exit code 1 if some topics could not be read.
 
+    One that runs once and is ended by a signal has exit code 130: there may be more to do.
     JSON has one record at the end of a pipeline that runs once, otherwise one for each commit; and the rows of a
     pipeline that shows some, alone. Refused: it needs Spark, and that is not installed.
     """
+    from ..spark.pipelines.model import PipelineKind
     from ..spark.pipelines.runner import LOCAL_MASTER, needs_spark, open_session, run
     from ..spark.pipelines.table import json_lines, plain
     from ..spark.pipelines.views import add_import_folder
@@ -145,7 +147,10 @@ def run_pipeline(
     if problems := last.get("problems"):
         for name, problem in problems.items():
             click.echo(f"problem: {name}: {problem}", err=True)
-        click.get_current_context().exit(Exit.FOUND_PROBLEMS)
+    is_cut_off = is_once and stop.is_set() and found.kind is not PipelineKind.SQL
+    if problems or is_cut_off:
+        code = Exit.INTERRUPTED if is_cut_off else Exit.FOUND_PROBLEMS
+        click.get_current_context().exit(code)
 
 
 def note_of(progress: "PipelineProgress") -> str:

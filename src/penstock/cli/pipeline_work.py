@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .exits import Exit
 from .output import Output, output_options
 from .pipeline_runner import require_spark, server_of, spark_options, stop_on_signals
 from .progress import Bar
@@ -117,6 +118,8 @@ def work(
             f"{done.outputs:,} published, {done.nacked:,} failed"
         )
         output.outcome(sentence, {"pipeline": title, **asdict(done)})
+    if is_once and stop.is_set():
+        click.get_current_context().exit(Exit.INTERRUPTED)
 
 
 @contextmanager

@@ -1,12 +1,18 @@
 """`penstock archive restore`: a topic of a lake back into a broker."""
 
+from typing import TYPE_CHECKING
+
 import click
 
+from .exits import Exit
 from .lake_files import DRY_RUN, LAKE
 from .output import Output, output_options
 from .pipeline_runner import reported, require_arrow, stop_on_signals
 from .progress import Bar
 from .remote import BrokerOptions, connected, remote_options
+
+if TYPE_CHECKING:
+    from ..spark.pipelines.restore import RestorePlan
 
 
 @click.command(epilog="Example: penstock archive restore lake orders --as orders --dry-run")
@@ -70,6 +76,13 @@ def restore(
                 done = publish(
                     client, files, planned, rate=rate, stop=stop, on_progress=on_progress
                 )
+    show_outcome(planned, lake, topic, done, output, is_dry_run=dry_run)
+
+
+def show_outcome(
+    planned: "RestorePlan", lake: str, topic: str, done: int, output: Output, *, is_dry_run: bool
+) -> None:
+    """Print what was done; exit code 130 if that is not all."""
     record = {
         "lake": lake,
         "topic": topic,
@@ -77,7 +90,7 @@ def restore(
         "is_new": planned.is_new,
         "messages": planned.rows,
         "done": done,
-        "is_dry_run": dry_run,
+        "is_dry_run": is_dry_run,
         "partitions": [
             {
                 "partition": one.name.number,
@@ -87,7 +100,7 @@ def restore(
             for one in planned.partitions
         ],
     }
-    if dry_run:
+    if is_dry_run:
         text = f"{planned.rows:,} messages would go into {planned.target}"
     elif done < planned.rows:
         text = (
@@ -96,3 +109,5 @@ def restore(
     else:
         text = f"{done:,} messages are in {planned.target}"
     output.outcome(text, record)
+    if not is_dry_run and done < planned.rows:
+        click.get_current_context().exit(Exit.INTERRUPTED)

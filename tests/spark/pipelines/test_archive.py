@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from penstock.cli.exits import Exit
 from penstock.client import Outgoing
 from penstock.codec import Columns, encode
 from penstock.errors import NotFound, Refused, Unavailable, Unreachable
@@ -270,13 +271,94 @@ def test_delta_sees_each_commit_once_also_if_it_is_published_again(client, tmp_p
     assert rows == set(visible(client, "delta"))
 
 
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_topic_that_goes_while_it_is_committed_does_not_end_the_archive_of_others(
+    client, topic, tmp_path, is_made_again
+):
+    client.create_topic(f"{topic}.gone", partitions=1)
+    names = (f"{topic}.gone", topic)
+    for name in names:
+        publish(client, name, 10, partition=0)
+
+    def deleting(call, tasks):
+        done = here(call, tasks)
+        client.delete_topic(f"{topic}.gone")
+        if is_made_again:
+            client.create_topic(f"{topic}.gone", partitions=1)
+        return done
+
+    found = archived(tmp_path, client.url, *names, group="archived", spread=deleting)
+    assert list(found.problems) == [f"{topic}.gone"]
+    assert found.messages == 20
+    assert client.offsets("archived")[topic] == {0: 10, 1: 0}
+
+
+def test_retention_waits_for_a_topic_that_was_made_again_meanwhile(client, topic, tmp_path):
+    publish(client, topic, 10)
+    stop, before = Event(), []
+
+    def watch(progress):
+        if progress.state == "running" and not before:
+            before.append(topic)
+            assert client.topic(topic).config["keep_unread"]
+            client.delete_topic(topic)
+            client.create_topic(topic, partitions=1)
+            publish(client, topic, 5)
+        elif progress.messages == 15:
+            stop.set()
+
+    with Lake(tmp_path) as lake:
+        options = ArchiveOptions(
+            topics=(topic,), group="kept", holds_retention=True, interval_s=0.01
+        )
+        Archive(lake, Remote(client.url), here, options, watch).run(stop)
+    assert client.topic(topic).config["keep_unread"]
+    assert client.offsets("kept")[topic] == {0: 5}
+
+
+def test_a_commit_whose_publication_failed_is_published_before_the_next_one(
+    client, topic, tmp_path
+):
+    publish(client, topic, 30)
+    failures, stop = [Unavailable("the store failed")], Event()
+
+    def sometimes(lake, manifest):
+        if failures:
+            raise failures.pop()
+        to_delta(lake, manifest)
+
+    def watch(progress):
+        if progress.state == "waiting":
+            publish(client, topic, 20, first=30)
+        elif progress.state == "running":
+            stop.set()
+
+    with Lake(tmp_path, table=TableFormat.DELTA, publish=sometimes) as lake:
+        options = ArchiveOptions(topics=(topic,), interval_s=0.01)
+        Archive(lake, Remote(client.url), here, options, watch).run(stop)
+    assert len(LakeReader(tmp_path).manifests()) == 2
+    assert DeltaTable(str(tmp_path)).count() == 50
+
+
+def test_a_delta_log_that_cannot_be_read_is_one_line(client, topic, tmp_path, said):
+    words = ("archive", "run", topic, "--to", str(tmp_path), "--table", "delta", "--once")
+    publish(client, topic, 5)
+    said(*words, "--server", client.url)
+    (tmp_path / "_delta_log" / f"{0:020d}.json").write_text("no JSON")
+    publish(client, topic, 5, first=5)
+    text = said(*words, "--server", client.url, code=Exit.FOUND_PROBLEMS)
+    assert f"the Delta log of {tmp_path}: " in text
+    assert len(text.splitlines()) == 1
+
+
 def test_the_manifest_says_where_each_partition_goes_on(client, tmp_path):
     client.create_topic("spans", partitions=2)
     publish(client, "spans", 7, partition=0)
     archived(tmp_path, client.url, "spans")
     found = ends(LakeReader(tmp_path).manifests())
     assert {str(place): (one.start, one.end, one.rows) for place, one in found.items()} == {
-        "spans/0": (0, 7, 7)
+        "spans/0": (0, 7, 7),
+        "spans/1": (0, 0, 0),
     }
 
 

@@ -9,7 +9,7 @@ from penstock.cli.exits import Exit, run
 from penstock.cli.root import root
 from penstock.client.http_page import client_call, http_path
 from penstock.client.pipelines import describe_pipeline, list_pipelines, report_pipeline
-from penstock.spark.pipelines.lake import Lake
+from penstock.spark.pipelines.lake import STAGING, Lake
 
 from .rigs import archived, publish
 
@@ -37,6 +37,10 @@ def test_validate_says_all_problems_and_list_and_status_what_is_known(
     text = said("pipeline", "validate", str(file), code=Exit.FOUND_PROBLEMS)
     assert "there is no key sorces; did you mean sources?" in text
     assert "there is no key sinks[0].form; did you mean from?" in text
+    name = "n" * 90
+    file.write_text(f"{{name: a, {name}: 1, sinks: [{{lake: l, from: t}}]}}")
+    text = said("pipeline", "validate", str(file), code=Exit.FOUND_PROBLEMS)
+    assert f"there is no key {name}; known: name, server" in text
     file.write_text(
         f"{{name: {topic}, sources: {{t: {{topic: {topic}}}}}, sinks: [{{lake: lake, from: t}}]}}"
     )
@@ -56,6 +60,24 @@ def test_validate_says_all_problems_and_list_and_status_what_is_known(
     said("pipeline", "run", str(file), code=Exit.REFUSED)
 
 
+def test_status_of_a_load_makes_nothing_and_names_a_damaged_checkpoint(
+    client, topic, tmp_path, said
+):
+    file = tmp_path / "load.yaml"
+    file.write_text(
+        f"{{name: l, sources: {{f: {{files: '*.csv', format: csv}}}}, sinks: [{{topic: {topic}, from: f}}]}}"
+    )
+    words = ("pipeline", "status", str(file), "--server", client.url)
+    assert "files done: 0" in said(*words)
+    assert not (tmp_path / ".penstock").exists()
+    entry = tmp_path / ".penstock" / "l" / "files" / "0.json"
+    entry.parent.mkdir(parents=True)
+    entry.write_text("torn")
+    text = said(*words, code=Exit.FOUND_PROBLEMS)
+    assert str(entry) in text
+    assert len(text.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -65,6 +87,8 @@ def test_validate_says_all_problems_and_list_and_status_what_is_known(
         (("sql", "SELECT 1"), "--topic or --lake"),
         (("sql", "SELECT 1", "--topic", "a", "--topic", "a=b"), "the same name"),
         (("sql", "SELECT 1", "--topic", "a-b=c"), "cannot be the name of a view"),
+        (("sql", "SELECT 1", "--topic", "a", "--to", "a.txt"), "or ends with .csv, .json"),
+        (("sql", "SELECT 1", "--topic", "a", "--plot", "a.gif"), "a plot ends with .png"),
         (("load", "x.txt", "--topic", "t"), "--format"),
         (("pipeline", "run", "/dev/null", "--master", "a", "--remote", "sc://b"), "give one"),
         (("load", "x.csv", "--topic", "t", "--remote", "spark://b"), "sc://"),
@@ -72,10 +96,9 @@ def test_validate_says_all_problems_and_list_and_status_what_is_known(
     ],
 )
 def test_a_wrong_command_line_is_refused_before_spark_starts(said, tmp_path, words, text):
-    code = Exit.USAGE if words[0] == "sql" and "a-b=c" not in words else Exit.REFUSED
-    if text in {"--to", "give one", "sc://", "give --sql or --python"}:
-        code = Exit.USAGE
-    assert text in said(*words, code=code)
+    usage = {"--to", "--topic or --lake", "the same name", "give one", "sc://"}
+    is_usage = text in usage or text == "give --sql or --python"
+    assert text in said(*words, code=Exit.USAGE if is_usage else Exit.REFUSED)
 
 
 def test_work_and_remote_streams_are_refused_before_spark_starts(client, topic, tmp_path, said):
@@ -130,6 +153,23 @@ def test_jobs_on_a_lake_are_lines_of_the_audit_log(client, topic, tmp_path, said
     ]
     # A lake is worked on without a broker, too.
     said("archive", "compact", str(lake), "--server", "penstock://127.0.0.1:1")
+
+
+def test_a_dry_run_on_a_lake_goes_beside_its_archive_and_changes_nothing(
+    client, topic, tmp_path, said
+):
+    for count in (20, 40):
+        publish(client, topic, 20, first=count)
+        archived(tmp_path, client.url, topic)
+    with Lake(tmp_path):
+        begun = tmp_path / STAGING / "00000000000000000002" / "attempt" / "0-p.parquet"
+        begun.parent.mkdir(parents=True)
+        begun.write_bytes(b"the archive is writing this")
+        before = {one: one.stat().st_mtime_ns for one in tmp_path.rglob("*")}
+        assert "4 files would become 2" in said("archive", "compact", str(tmp_path), "--dry-run")
+        assert "0 files" in said("archive", "vacuum", str(tmp_path), "--dry-run")
+        said("archive", "compact", str(tmp_path), code=Exit.REFUSED)
+        assert {one: one.stat().st_mtime_ns for one in tmp_path.rglob("*")} == before
 
 
 def test_an_archive_prints_its_result_on_stdout(client, topic, tmp_path, capfd):

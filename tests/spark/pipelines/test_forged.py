@@ -13,7 +13,7 @@ from penstock.cli.exits import Exit, run
 from penstock.cli.root import root as command
 from penstock.errors import Damaged
 from penstock.spark.pipelines.file_hash import hash_of
-from penstock.spark.pipelines.lake import COMMITS, LakeReader
+from penstock.spark.pipelines.lake import COMMITS, LakeReader, commit_path
 from penstock.spark.pipelines.manifest import Manifest, encode_manifest
 from penstock.spark.pipelines.rows import content_checksum
 from penstock.spark.pipelines.verify import verify
@@ -112,6 +112,56 @@ def test_rows_that_were_made_up_or_taken_out_are_found_out(client, root):
     resealed(root, excuse)
     problems = verify(LakeReader(root), client, is_content_read=True).problems
     assert "forged/0: offset 39 is in the broker, not in the lake" in problems
+
+
+def elsewhere(root, name, value):
+    """Moves the first file to another folder, with everything that would tell."""
+    (file,) = LakeReader(root).manifests()[0].files
+    new = file.path.replace(f"{name}={file.folders[name]}", f"{name}={value}")
+    (root / new).parent.mkdir(parents=True)
+    (root / file.path).rename(root / new)
+    folders = {**file.folders, name: value}
+    resealed(root, lambda body: body["files"][0].update(path=new, folders=folders))
+
+
+def test_a_file_in_the_folder_of_another_topic_or_day_is_found_out(client, root):
+    shutil.copytree(root, root.with_name("other"))
+    elsewhere(root, "topic", "paid")
+    (problem, *_) = verify(LakeReader(root), client).problems
+    assert problem.endswith("it is not in the folder of its topic, forged")
+    elsewhere(root.with_name("other"), "date", "1999-01-31")
+    (problem,) = verify(LakeReader(root.with_name("other")), is_content_read=True).problems
+    assert ": it has messages of forged/" in problem
+
+
+def test_rows_of_no_topic_in_a_commit_that_was_added_are_found_out(client, root):
+    files = LakeReader(root)
+    head = verify(files).head
+    (file,) = files.manifests()[0].files
+    shutil.copy(files.path_of(file), root / "rows-1.parquet")
+    made_up = msgspec.structs.replace(file, path="rows-1.parquet", topic="", folders={}, log=0)
+    last = files.manifests()[-1]
+    added = msgspec.structs.replace(
+        last, commit=last.commit + 1, previous=head, spans=[], files=[made_up], columns=[]
+    )
+    (root / commit_path(added.commit)).write_bytes(encode_manifest(added)[0])
+    (problem,) = verify(LakeReader(root), client, is_content_read=True, head=head).problems
+    assert problem == "rows-1.parquet: no commit has a span of it"
+
+
+def test_a_path_that_leaves_the_lake_is_damage_for_every_command(root):
+    (root.parent / "precious").write_text("mine")
+    resealed(root, lambda body: body["files"][0].update(path="../precious"))
+    for words in (["verify", "--offline"], ["vacuum"], ["compact"]):
+        assert run(command, ["archive", words[0], str(root), *words[1:]]) == Exit.FOUND_PROBLEMS
+    assert (root.parent / "precious").read_text() == "mine"
+
+
+def test_gaps_that_are_counted_and_not_listed_are_a_problem(root):
+    other_rows(root, lambda table: table.slice(0, 39))
+    resealed(root, lambda body: body["spans"][0].update(gap_offsets=1, gaps=[]))
+    (problem,) = verify(LakeReader(root)).problems
+    assert "offsets 39..40 are missing for no known reason" in problem
 
 
 def test_a_manifest_or_a_file_that_was_changed_alone_breaks_the_chain(root):

@@ -1,7 +1,9 @@
 """Files into a topic: each row once, whatever happened before."""
 
 import json
+import os
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -95,6 +97,45 @@ def test_two_attempts_at_the_same_time_store_each_row_once(client, tmp_path, mon
 
     loaded(tmp_path / "s", client.url, "both", tmp_path / "a.parquet", PARQUET, spread=twice)
     assert sum(values(client, "both").values()) == 200
+
+
+def test_times_with_nanoseconds_as_pandas_writes_them_are_text(client, tmp_path):
+    client.create_topic("times", partitions=1)
+    moments = [1_700_000_000_123_456_789, 1_700_000_000_000_000_000]
+    table = pa.table(
+        {
+            "at": pa.array(moments, pa.timestamp("ns")),
+            "utc": pa.array(moments, pa.timestamp("ns", "UTC")),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    loaded(tmp_path / "s", client.url, "times", tmp_path / "a.parquet", PARQUET)
+    found = [json.loads(one) for one in values(client, "times")]
+    assert found == [
+        {"at": f"2023-11-14T22:13:20{part}", "utc": f"2023-11-14T22:13:20{part}Z"}
+        for part in (".123456789", "")
+    ]
+    pq.write_table(pa.table({"day": pa.array([3_000_000], pa.date32())}), tmp_path / "b.parquet")
+    with pytest.raises(Refused, match="cannot be read as parquet: date value out of range"):
+        loaded(tmp_path / "s", client.url, "times", tmp_path / "b.parquet", PARQUET)
+
+
+def test_a_line_break_in_a_quoted_cell_ends_no_row_wherever_it_stands(client, tmp_path):
+    client.create_topic("lines", partitions=1)
+    cells = [f"line {one}\nsecond {one}" for one in range(60_000)]
+    text = "\n".join(["text", *(f'"{one}"' for one in cells)])
+    assert len(text) > 1 << 20, "the file is read in several blocks"
+    (tmp_path / "a.csv").write_text(text)
+    done = loaded(tmp_path / "s", client.url, "lines", tmp_path / "a.csv", CSV, value="text")
+    assert done.messages == len(cells)
+    assert values(client, "lines") == Counter(one.encode() for one in cells)
+
+
+def test_a_file_whose_name_is_not_utf_8_is_refused(client, tmp_path):
+    client.create_topic("names", partitions=1)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv")).write_text("a\n1\n")
+    with pytest.raises(Refused, match="is not UTF-8"):
+        loaded(tmp_path / "s", client.url, "names", tmp_path / "*.csv", CSV)
 
 
 def test_csv_cells_stay_text_and_json_lines_stay_as_they_are(client, tmp_path):

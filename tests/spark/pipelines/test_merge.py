@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from penstock.errors import DamagedFile, Refused
 from penstock.spark.pipelines import lake as lake_module
 from penstock.spark.pipelines.delta import publish as to_delta
-from penstock.spark.pipelines.lake import CHECKPOINTS, Lake, LakeReader, TableFormat
+from penstock.spark.pipelines.lake import CHECKPOINTS, Lake, LakeReader, TableFormat, commit_path
 from penstock.spark.pipelines.manifest import LakeFile, seal
 from penstock.spark.pipelines.merge import compact, plan_merges
 from penstock.spark.pipelines.state import LakeState
@@ -75,6 +75,9 @@ def test_an_earlier_state_is_there_until_vacuum_removes_it(client, topic, tmp_pa
         assert plan_vacuum(lake, timedelta(0), later) == []
     with pytest.raises(Refused, match="which vacuum has removed"):
         LakeReader(tmp_path).state("0")
+    for written in ("\N{SUPERSCRIPT TWO}", "9" * 5000):
+        with pytest.raises(Refused, match="neither the number of a commit nor a time"):
+            LakeReader(tmp_path).state(written)
     assert places(tmp_path) == visible(client, topic)
     assert verify(LakeReader(tmp_path), client, is_content_read=True).problems == []
 
@@ -138,3 +141,17 @@ def test_a_checkpoint_that_says_something_else_is_found_out(client, topic, tmp_p
     path.write_bytes(seal(found.to_checkpoint(LakeReader(tmp_path).identity.lake))[0])
     (problem,) = verify(LakeReader(tmp_path)).problems
     assert problem == "the checkpoint of commit 1 is not what the manifests say"
+
+
+def test_a_chain_whose_end_was_cut_off_is_found_out_by_its_checkpoint(
+    client, topic, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(lake_module, "CHECKPOINT_COMMITS", 2)
+    publish(client, topic, 200)
+    archived(tmp_path, client.url, topic, commit_messages_max=100)
+    files = LakeReader(tmp_path)
+    for one in files.manifests()[1].files:
+        Path(files.path_of(one)).unlink()
+    (tmp_path / commit_path(1)).unlink()
+    (problem,) = verify(LakeReader(tmp_path)).problems
+    assert problem == "there is a checkpoint of 2 commits, and the lake has 1: the last are missing"

@@ -138,6 +138,45 @@ def test_bad_sql_is_refused_with_what_spark_says(spark, client, tmp_path, sql, s
         ran(spark, query(sql, "shared"), tmp_path, client.url)
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def made(", r"transform t: cannot import {0}: SyntaxError: .*line 1\)"),
+        ("1 / 0", r"cannot import {0}: ZeroDivisionError: .* \({0}\.py, line 1\)"),
+        ("def made(rows):\n    raise KeyError('a')", r"KeyError: 'a' \({0}\.py, line 2\)"),
+        (
+            "def made(rows):\n    return rows.select('no')",
+            r"transform t: .*`no` cannot be resolved",
+        ),
+    ],
+    ids=["syntax", "import", "call", "column"],
+)
+def test_what_a_transform_in_python_raises_is_one_line(
+    spark, client, topic, tmp_path, monkeypatch, request, code, said
+):
+    client.publish(topic, b"x")
+    module = f"wrong_{request.node.callspec.id}"
+    (tmp_path / f"{module}.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = f"""
+name: wrong
+sources: {{orders: {{topic: {topic}}}}}
+transforms: [{{name: t, python: "{module}:made", from: orders}}]
+sinks: [{{table: '-', from: t}}]
+"""
+    with pytest.raises(Refused, match=said.format(module)):
+        ran(spark, text, tmp_path, client.url)
+
+
+@pytest.mark.parametrize("name", ["a b %20 'é'", "[ab] {c,d} *?"])
+def test_a_lake_with_any_name_is_a_view(spark, client, topic, tmp_path, name):
+    publish(client, topic, 10)
+    root = tmp_path / name / "lake"
+    archived(root, client.url, topic)
+    (row,) = lake_rows(spark, str(root)).selectExpr("count(*) AS n", "max(topic) AS t").collect()
+    assert (row["n"], row["t"]) == (10, topic)
+
+
 def test_a_topic_that_is_missing_and_a_broker_that_is_away_are_said_plainly(
     spark, client, tmp_path
 ):

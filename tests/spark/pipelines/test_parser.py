@@ -13,6 +13,7 @@ from penstock.spark.pipelines.model import (
     FileFormat,
     FilesSource,
     LakeSink,
+    LakeSource,
     PipelineKind,
     PythonTransform,
     TopicSource,
@@ -138,6 +139,10 @@ sinks:
         ("a: [", "while parsing"),
         ("!!python/object/apply:os.system [ls]", "could not determine a constructor"),
         ("{name: a, name: b}", "name stands there twice"),
+        (
+            "{name: a, sources: {t: {topic: t}}, sinks: [{lake: l, lake: m, from: t}]}",
+            "sinks[0].lake stands there twice",
+        ),
         ("{sources: {t: {topic: t}}, sinks: [{table: '-', from: t}]}", "name is missing"),
         ("{name: a, sinks: [{table: '-', from: t}]}", "sources must hold names"),
         ("{name: a, sources: {t: {topic: t}}}", "sinks is missing"),
@@ -193,6 +198,20 @@ def test_each_mistake_is_named(text, said):
     found = problems(text)
     assert any(said in one for one in found), found
     assert all(one.startswith("lake.yaml: ") for one in found)
+
+
+def test_stars_that_are_no_aliases_and_values_that_yaml_knows_are_fine():
+    found = read(f"""
+# {"*" * 200}
+name: a
+sources:
+  l: {{lake: l, as_of: 41}}
+  m: {{lake: m, as_of: 2026-01-31T12:00:00Z}}
+transforms:
+sinks: [{{table: '-', from: l}}]
+""")
+    lakes = [one for one in found.sources.values() if isinstance(one, LakeSource)]
+    assert [one.as_of for one in lakes] == ["41", "2026-01-31T12:00:00+00:00"]
 
 
 def test_the_example_of_the_guide_is_good():

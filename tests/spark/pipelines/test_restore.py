@@ -1,16 +1,23 @@
 """A lake goes back into a broker, cut off as often as one likes; dead letters are counted over both."""
 
+import json
+import os
+import signal
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
+from penstock.cli.exits import Exit, run
+from penstock.cli.root import root
 from penstock.client import Outgoing
 from penstock.errors import DamagedFile, NotFound, Refused
 from penstock.spark.pipelines import restore as restore_module
-from penstock.spark.pipelines.lake import LakeReader
+from penstock.spark.pipelines.lake import LakeReader, commit_path
 from penstock.spark.pipelines.letter_history import error_pattern, letter_history
 from penstock.spark.pipelines.restore import plan_restore, restore
+from penstock.spark.pipelines.verify import verify
 
 from ...client.servers import until
 from .rigs import archived, publish
@@ -73,6 +80,71 @@ def test_what_cannot_be_restored_is_refused_before_anything_is_done(client, topi
     with pytest.raises(DamagedFile, match="so nothing is restored"):
         restore(client, files, planned)
     assert "new" not in client.topics()
+
+
+def test_empty_partitions_come_back_too_and_those_of_a_topic_before_do_not(client, tmp_path):
+    client.create_topic("sparse", partitions=4)
+    publish(client, "sparse", 5, partition=1)
+    publish(client, "sparse", 3, partition=3)
+    archived(tmp_path, client.url, "sparse")
+    client.delete_topic("sparse")
+    client.create_topic("sparse", partitions=3)
+    publish(client, "sparse", 2, partition=0, first=100)
+    archived(tmp_path, client.url, "sparse")
+    files = LakeReader(tmp_path)
+    before = plan_restore(client, files, "sparse", "before", as_of="0")
+    assert [one.rows for one in before.partitions] == [0, 5, 0, 3]
+    restore(client, files, plan_restore(client, files, "sparse", "sparse-back"))
+    assert client.topic("sparse-back").partitions == 3
+    assert told(client, "sparse-back") == told(client, "sparse")
+    assert verify(files, client, is_content_read=True).problems == []
+
+
+@contextmanager
+def interrupted_when(is_there):
+    """Sends this process a Ctrl-C as soon as something is there."""
+
+    def wait():
+        until(is_there)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = Thread(target=wait)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_a_ctrl_c_ends_a_restore_with_130_and_what_is_done(client, topic, tmp_path, capfd):
+    publish(client, topic, 100)
+    archived(tmp_path, client.url, topic)
+    words = ["archive", "restore", str(tmp_path), topic, "--as", "cut", "--server", client.url]
+    with interrupted_when(lambda: "cut" in client.topics() and client.topic("cut").total_messages):
+        code = run(root, [*words, "--rate", "20", "--json"])
+    found = json.loads(capfd.readouterr().out)
+    assert code == Exit.INTERRUPTED
+    assert 0 < found["done"] == client.topic("cut").total_messages < found["messages"] == 100
+    assert run(root, words) == Exit.OK
+    assert told(client, "cut") == told(client, topic)
+
+
+def test_a_ctrl_c_ends_an_archive_with_130_and_what_is_left(client, topic, tmp_path, capfd):
+    publish(client, topic, 1000)
+    lake = tmp_path / "lake"
+    (tmp_path / "slow.yaml").write_text(
+        f"""
+name: slow
+sources: {{o: {{topic: {topic}}}}}
+sinks:
+  - {{lake: lake, from: o, max_messages_per_commit: 2}}
+"""
+    )
+    words = ["pipeline", "run", str(tmp_path / "slow.yaml"), "--once", "--server", client.url]
+    with interrupted_when(lambda: (lake / commit_path(0)).exists()):
+        code = run(root, [*words, "--json"])
+    found = json.loads(capfd.readouterr().out)
+    assert code == Exit.INTERRUPTED
+    assert 0 < found["messages"] == 1000 - found["lag"]
+    assert found["messages"] == sum(one.rows for one in LakeReader(lake).manifests())
 
 
 def rejected(client, topic, count, error):

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Event, Thread
 
@@ -52,7 +52,7 @@ def test_a_lake_in_a_bucket_has_every_message_and_the_same_proof(client, topic, 
         (merge,) = compact(lake)
         assert (len(merge.replaced), len(merge.files)) == (4, 2)
         # What an attempt that was cut off has left is no part of the lake, and goes with the merged files.
-        with lake.store.open_write(f"topic={topic}/p00000-{0:020d}-{9:08d}-abcd.parquet") as file:
+        with lake.store.open_write(f"topic={topic}/p00000-{0:020d}-{1:08d}-abcd.parquet") as file:
             file.write(b"half")
         with lake.store.open_write("mine.parquet") as file:
             file.write(b"not of this program")
@@ -73,6 +73,28 @@ def test_a_lake_in_a_bucket_has_every_message_and_the_same_proof(client, topic, 
     assert run(root, ["archive", "show", bucket, "--json"]) == Exit.OK
     lines = [json.loads(one) for one in capfd.readouterr().out.splitlines() if "made_at" in one]
     assert [one["kind"] for one in lines] == ["append", "append", "merge"]
+
+
+def test_vacuum_keeps_what_an_archive_is_just_writing(client, topic, bucket):
+    publish(client, topic, 50)
+    archived(bucket, client.url, topic)
+    publish(client, topic, 20, first=50)
+
+    def emptied(call, tasks):
+        done = here(call, tasks)
+        with Lake(bucket) as lake:
+            vacuum(lake, plan_vacuum(lake, timedelta(0)))
+        return done
+
+    archived(bucket, client.url, topic, emptied)
+    report = verify(LakeReader(bucket), client, is_content_read=True)
+    assert (report.problems, report.rows) == ([], 70)
+    with Lake(bucket) as lake:
+        path = f"topic={topic}/p00000-{0:020d}-{lake.next_commit:08d}-abcd.parquet"
+        with lake.store.open_write(path) as file:
+            file.write(b"given up")
+        later = datetime.now(UTC) + timedelta(days=2)
+        assert [one.path for one in plan_vacuum(lake, timedelta(0), later)] == [path]
 
 
 def test_of_two_writers_one_wins_and_the_other_leaves_nothing(client, topic, bucket):

@@ -63,6 +63,15 @@ def written(lake, number, table):
     return lake.commit([], [sink.close()], StreamBatch("q", number), columns=columns)
 
 
+def test_a_column_that_comes_with_a_batch_without_rows_is_in_the_delta_table(tmp_path):
+    with Lake(tmp_path, table=TableFormat.DELTA, publish=to_delta) as lake:
+        written(lake, 0, pa.table({"a": [1]}))
+        lake.commit([], [], StreamBatch("q", 1), columns=[Column("a", "long"), Column("b", "long")])
+        written(lake, 2, pa.table({"a": [2], "b": [3]}))
+    rows = DeltaTable(str(tmp_path)).to_pyarrow_table().to_pylist()
+    assert sorted(rows, key=lambda one: one["a"]) == [{"a": 1, "b": None}, {"a": 2, "b": 3}]
+
+
 def test_a_delta_table_and_merged_files_have_all_columns_of_the_lake(tmp_path):
     with Lake(tmp_path, table=TableFormat.DELTA, publish=to_delta) as lake:
         written(lake, 0, pa.table({"a": [1, 2], "b": ["x", "y"]}))

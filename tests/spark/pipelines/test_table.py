@@ -1,6 +1,8 @@
 """What a query found, as text, as files and as a picture."""
 
+import csv
 import json
+from base64 import b64encode
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -44,6 +46,25 @@ def test_json_and_files_hold_the_same(tmp_path):
     assert (tmp_path / "a.csv").read_text().count("333") == 1
     assert len((tmp_path / "a.json").read_text().splitlines()) == 3
     assert pq.read_table(tmp_path / "deep" / "a.parquet").num_rows == 3
+
+
+def test_json_and_files_hold_whole_values_whatever_their_length(tmp_path):
+    long, raw = b"two  spaces\n" + b"x" * 1000, b"\xff" * 100
+    wanted = [long.decode(), f"base64:{b64encode(raw).decode()}"]
+    headers = [[{"key": "a", "value": one}] for one in (long, raw)]
+    found = pa.table({"value": pa.array([long, raw], pa.binary()), "headers": headers})
+    for name in ("a.csv", "a.json"):
+        write_table(found, tmp_path / name)
+    lines = (tmp_path / "a.json").read_text().splitlines()
+    assert json_lines(found).splitlines() == lines
+    assert [json.loads(line)["value"] for line in lines] == wanted
+    assert [json.loads(line)["headers"][0]["value"] for line in lines] == wanted
+    with (tmp_path / "a.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["value"] for row in rows] == wanted
+    assert [json.loads(row["headers"])[0]["value"] for row in rows] == wanted
+    write_table(found.slice(0, 0), tmp_path / "none.json")
+    assert (tmp_path / "none.json").read_text() == ""
 
 
 @pytest.mark.tier("test")

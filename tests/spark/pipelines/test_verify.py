@@ -138,6 +138,45 @@ def test_a_spoiled_lake_is_found_out(root, spoil, said):
     assert any(said in one for one in problems), problems
 
 
+def test_an_archive_may_go_on_while_its_lake_is_verified(client, topic, tmp_path):
+    publish(client, topic, 100, partition=0)
+    archived(tmp_path, client.url, topic)
+
+    def go_on(done, of):
+        publish(client, topic, 50, first=100)
+        archived(tmp_path, client.url, topic)
+
+    report = verify(LakeReader(tmp_path), client, is_content_read=True, on_file=go_on)
+    assert (report.commits, report.problems) == (1, [])
+    assert verify(LakeReader(tmp_path), client).commits == 2
+
+
+@pytest.mark.parametrize("what", ["retention", "deletion", "another"])
+def test_what_goes_from_the_broker_while_a_lake_is_verified_is_no_problem(
+    client, topic, tmp_path, what
+):
+    name = f"{topic[:60]}.{what}"
+    client.create_topic(name, partitions=1, segment_messages_max=100, retention_segments_min=1)
+    for first in range(0, 1000, 100):
+        publish(client, name, 100, first=first)
+    archived(tmp_path, client.url, name)
+
+    def goes(done, of):
+        if what == "retention":
+            client.configure_topic(name, retention_segments=2)
+            client.compact_topic(name)
+            assert client.topic(name).ends(0).earliest > 0
+            return
+        client.delete_topic(name)
+        if what == "another":
+            client.create_topic(name, partitions=1)
+            publish(client, name, 5, first=5000)
+
+    report = verify(LakeReader(tmp_path), client, is_content_read=True, on_file=goes)
+    assert report.problems == []
+    assert (report.compared > 0) is (what == "retention")
+
+
 def test_a_gap_that_the_broker_can_still_show_is_a_loss(client, root):
     with_rows(root, lambda table: pa.concat_tables([table.slice(0, 5), table.slice(6)]))
 

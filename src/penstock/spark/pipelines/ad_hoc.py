@@ -9,6 +9,8 @@ from ...errors import Refused
 from ...model import check_name
 from .lake import Split, TableFormat
 from .model import (
+    PLOT_ENDINGS,
+    TABLE_ENDINGS,
     FileFormat,
     FilesSource,
     LakeSink,
@@ -110,6 +112,10 @@ def sql_pipeline(
 ) -> Pipeline:
     from .model import PlotKind
 
+    if table != "-" and not table.endswith(TABLE_ENDINGS):
+        raise Refused(f"{table}: a table is - or ends with {', '.join(TABLE_ENDINGS)}")
+    if plot and not plot.endswith(PLOT_ENDINGS):
+        raise Refused(f"{plot}: a plot ends with {', '.join(PLOT_ENDINGS)}")
     sinks: list[Sink] = [TableSink(table=table, inputs=(_RESULT,), limit=limit)]
     if plot:
         sinks.append(

@@ -14,7 +14,14 @@ import msgspec
 from ...api.error_reply import error_reply, rebuilt_error
 from ...api.groups import LAKE_CHARACTERS_MAX
 from ...api.json.pipelines import State
-from ...errors import NotFound, PartitionFaulty, PenstockError, Unavailable
+from ...errors import (
+    NotFound,
+    OffsetOutOfRange,
+    PartitionFaulty,
+    PenstockError,
+    Unavailable,
+)
+from ...model import TopicPartition
 from .lake import Lake
 from .manifest import Manifest
 from .partitions import (
@@ -46,7 +53,7 @@ _PAUSE_S_MIN, _PAUSE_S_MAX = 1.0, 30.0
 class ArchiveOptions:
     """`group` gets the progress, if it is not empty; with `holds_retention` retention of the topics waits for it.
 
-    `starts_latest`: partitions that the lake does not know begin at their end.
+    `starts_latest`: a new lake begins at the end of the topics; those that come later begin at their first message.
     """
 
     topics: tuple[str, ...]
@@ -192,7 +199,8 @@ class Archive:
         self.messages = self.commits = self.files = self.bytes = 0
         # Why a topic cannot be archived, by its name or pattern; the others go on.
         self.problems: dict[str, PenstockError] = {}
-        self._prepared: set[str] = set()
+        # By log: a topic that is made again has its settings anew.
+        self._prepared: set[tuple[TopicPartition, int]] = set()
 
     def run_once(self, stop: Stop) -> None:
         """Archive everything that is there now, commit by commit. Raises the error of a topic if no topic is left."""
@@ -202,7 +210,8 @@ class Archive:
         self._reach(targets, stop)
         if self.problems and {one.name.topic for one in targets} <= self.problems.keys():
             raise next(iter(self.problems.values()))
-        self.on_progress(self._progress("stopped", []))
+        left = [one for one in targets if one.name.topic not in self.problems]
+        self.on_progress(self._progress("stopped", left))
 
     def run(self, stop: Stop) -> None:
         """Archive until `stop`. Waits for a broker that is away; a topic that has a problem is tried again."""
@@ -221,7 +230,7 @@ class Archive:
             pause_s = _PAUSE_S_MIN
             self.on_progress(self._progress("running", targets))
             stop.wait(self.options.interval_s)
-        self.on_progress(self._progress("stopped", []))
+        self.on_progress(self._progress("stopped", targets))
 
     def query_partitions(self) -> list[BrokerPartition]:
         """Returns the partitions as they are now, without topics that have a problem: those are in `problems`."""
@@ -237,14 +246,14 @@ class Archive:
             # Committed at once: after a crash "latest" would be another offset.
             opening = [empty_span(one, 0, one.latest, NOT_ASKED) for one in found]
             self.lake.commit(opening, [])
-        new = {one.name.topic for one in found} - self._prepared
+        new = {one.name.topic for one in found if (one.name, one.log) not in self._prepared}
         if new and self.options.holds_retention:
             keep_unread(client, sorted(new))
         if new:
             self._tell_group(
                 client, [one for one in found if one.name.topic in new], is_opening=is_opening
             )
-        self._prepared |= new
+        self._prepared |= {(one.name, one.log) for one in found}
 
     def _tell_group(
         self, client: "Client", found: Sequence[BrokerPartition], *, is_opening: bool = False
@@ -262,9 +271,15 @@ class Archive:
             is_same = known is not None and known.log == one.log
             floor = next_offset(self.lake.ends, one) if is_same else one.earliest
             offsets.setdefault(one.name.topic, {})[one.name.number] = floor
-        client.commit(self.options.group, offsets, lake=lake)
+        for name, places in offsets.items():
+            try:
+                client.commit(self.options.group, {name: places}, lake=lake)
+            except (NotFound, OffsetOutOfRange) as error:
+                # The topic was deleted meanwhile, and perhaps made again. The others go on.
+                self.problems[name] = error
 
     def _reach(self, targets: Sequence[BrokerPartition], stop: Stop) -> None:
+        self.lake.finish()
         while not stop.is_set():
             left = [one for one in targets if one.name.topic not in self.problems]
             planned = self.plan(left)

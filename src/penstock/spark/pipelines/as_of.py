@@ -9,6 +9,9 @@ from .state import LakeState
 if TYPE_CHECKING:
     from .lake import LakeReader
 
+# As in the names of commits.
+_DIGITS_MAX = 20
+
 
 def moment_of(written: str) -> datetime:
     """Returns the moment of a time as it is written, in UTC if it does not say. Refused: it is no time."""
@@ -24,7 +27,8 @@ def moment_of(written: str) -> datetime:
 def state_as_of(files: "LakeReader", written: str) -> LakeState:
     """Returns the state after a commit. NotFound: there is none. Refused: files of it were removed by vacuum."""
     state, now, is_over = LakeState(), LakeState(), False
-    until = int(written) if written.isdigit() else moment_of(written)
+    is_number = written.isascii() and written.isdigit() and len(written) <= _DIGITS_MAX
+    until = int(written) if is_number else moment_of(written)
     for manifest, own in files.history():
         now.apply(manifest, own)
         if isinstance(until, int):

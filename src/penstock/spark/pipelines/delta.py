@@ -11,10 +11,10 @@ import time
 from typing import Any
 
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from msgspec import to_builtins
 
-from ...errors import AlreadyExists, Refused
+from ...errors import AlreadyExists, Damaged, Refused
 from .lake import Lake
 from .manifest import LakeFile, Manifest
 from .s3_store import storage_options
@@ -49,18 +49,27 @@ def publish(lake: Lake, manifest: Manifest) -> None:
 
 
 def _table(lake: Lake) -> DeltaTable | None:
+    """Returns the Delta table of a lake, None if it has no commit yet. Damaged; Unavailable: the store went away."""
     options = storage_options() if lake.store.url.startswith(S3_SCHEME) else None
     try:
-        return DeltaTable(lake.store.url, storage_options=options)
+        with lake.store.translated(_LOG):
+            return DeltaTable(lake.store.url, storage_options=options)
     except TableNotFoundError:
         return None
+    except DeltaError as error:
+        raise Damaged(f"the Delta log of {lake.store.url}: {str(error)[:200]}") from None
 
 
 def _metadata(lake: Lake, manifest: Manifest, table: DeltaTable | None) -> list[dict[str, Any]]:
-    """Returns the entries of a new table, or of one whose columns this commit changes; otherwise none."""
-    if table is not None and not manifest.columns:
-        return []
+    """Returns the entries of a new table, or of one that lacks columns of the lake; otherwise none.
+
+    A commit without files may have brought them, which is not in the Delta log.
+    """
     folders = list(manifest.files[0].folders)
+    if table is not None and not manifest.columns:
+        known = {one.name for one in table.schema().fields}
+        if known.issuperset(one.name for one in lake.now.columns):
+            return []
     columns = [_field(one) for one in lake.now.columns]
     columns += [_field(Column(name, _FOLDER_KINDS[name])) for name in folders]
     schema = {"type": "struct", "fields": columns}

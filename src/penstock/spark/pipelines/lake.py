@@ -226,6 +226,8 @@ class Lake(LakeReader):
         Refused: an old one has others. It keeps the version of its subject, whatever the latest is by now.
         """
         self._lock = _locked(store_of(root))
+        # The last commit, if its publication failed and this writer goes on.
+        self._unpublished: Manifest | None = None
         try:
             _identify(root, table, split, columns)
             super().__init__(root)
@@ -315,7 +317,13 @@ class Lake(LakeReader):
             **content,  # type: ignore[arg-type]  # Both callers are above.
         )
 
+    def finish(self) -> None:
+        """Publish the last commit, if that failed when it was decided."""
+        if self._unpublished is not None:
+            self.publish(self._unpublished)
+
     def _carry_out(self, manifest: Manifest) -> Manifest:
+        self.finish()
         # Tasks have synced the contents of the files; their names are synced here, for all at once.
         self._sync(f"{STAGING}/{one.staged}" for one in manifest.files)
         self.decide(manifest)
@@ -335,6 +343,7 @@ class Lake(LakeReader):
                 "the lake: run it again"
             ) from None
         self.now.apply(manifest, own)
+        self._unpublished = manifest
 
     def publish(self, manifest: Manifest) -> None:
         """Move the files of a commit to their paths. A repetition changes nothing."""
@@ -347,6 +356,7 @@ class Lake(LakeReader):
             self._sync(one.path for one in manifest.files)
         if self._publish_more is not None:
             self._publish_more(self, manifest)
+        self._unpublished = None
 
     def _sync(self, paths: Iterable[str]) -> None:
         """Make the names of files durable, up to the root of the lake."""

@@ -1,6 +1,6 @@
 """One log of a lake: the rows of a partition in the order of offsets, whichever files they are in."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +9,7 @@ from ...codec.arrow import int64s_of
 from ...errors import NotFound, Refused
 from ...model import TopicPartition
 from .lake import LakeReader
-from .manifest import LakeFile
+from .manifest import LakeFile, Manifest
 from .rows import SCHEMA
 from .state import LakeState
 
@@ -81,17 +81,36 @@ class LogRows:
                 yield found
 
 
-def files_of_topic(state: LakeState, topic: str) -> dict[TopicPartition, list[LakeFile]]:
-    """Returns the files of the current logs of a topic, by partition. NotFound: the lake has no such topic."""
+def files_of_topic(
+    files: LakeReader, state: LakeState, topic: str
+) -> dict[TopicPartition, list[LakeFile]]:
+    """Returns the files of a topic since it was made last, by partition. NotFound: the lake has no such topic."""
     names = [name for name in state.ends if name.topic == topic]
     if not names:
         known = ", ".join(sorted({name.topic for name in state.ends})[:10])
         raise NotFound("topic", f"{topic} in the lake; there are {known or 'none'}")
+    if any(len(state.logs[name]) > 1 for name in names):
+        names = [*partitions_since_made(files.manifests()[: state.commits], topic)]
     found: dict[TopicPartition, list[LakeFile]] = {name: [] for name in sorted(names)}
     for file in state.files.values():
         if file.name in found and file.log == state.ends[file.name].log:
             found[file.name].append(file)
     return found
+
+
+def partitions_since_made(manifests: Iterable[Manifest], topic: str) -> set[TopicPartition]:
+    """Returns the partitions of a topic that were archived since it was made last.
+
+    One that was deleted and made again may have fewer partitions than before, or empty ones: what the lake has of those
+    is from the topic before.
+    """
+    logs: dict[TopicPartition, int] = {}
+    for manifest in manifests:
+        spans = {one.name: one.log for one in manifest.spans if one.topic == topic}
+        if any(logs.get(name, log) != log for name, log in spans.items()):
+            logs = {}
+        logs |= spans
+    return set(logs)
 
 
 def require_archive(state: LakeState, root: object) -> None:

@@ -79,7 +79,7 @@ class LakeMessages:
         require_archive(state, root)
         self.partitions = {
             name.number: LakePartition(self.files, own, state.ends[name].log, state.ends[name].end)
-            for name, own in files_of_topic(state, topic).items()
+            for name, own in files_of_topic(self.files, state, topic).items()
         }
 
     def check(self, partition: int, start: int, end: int) -> None:

@@ -40,27 +40,31 @@ def sha256_of(path: Path) -> str:
     return found.hexdigest()
 
 
+def _read(path: Path) -> LedgerEntry:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=LedgerEntry)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DamagedFile(str(path), str(error)[:100]) from None
+
+
 class Ledger:
     """All entries, one small file each."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "files"
-        self.root.mkdir(parents=True, exist_ok=True)
 
     def _path(self, name: str) -> Path:
         return self.root / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
 
     def find(self, name: str) -> LedgerEntry | None:
-        path = self._path(name)
         try:
-            return msgspec.json.decode(path.read_bytes(), type=LedgerEntry)
+            return _read(self._path(name))
         except FileNotFoundError:
             return None
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise DamagedFile(str(path), str(error)[:100]) from None
 
     def write(self, entry: LedgerEntry) -> None:
         path = self._path(entry.name)
+        self.root.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{token_hex(4)}")
         with draft.open("xb") as file:
             file.write(msgspec.json.encode(entry))
@@ -70,10 +74,8 @@ class Ledger:
         sync_folder(self.root)
 
     def all(self) -> list[LedgerEntry]:
-        found = [
-            msgspec.json.decode(one.read_bytes(), type=LedgerEntry)
-            for one in sorted(self.root.glob("*.json"))
-        ]
+        """Returns all entries by name. DamagedFile: one cannot be read."""
+        found = [_read(one) for one in self.root.glob("*.json")]
         return sorted(found, key=lambda one: one.name)
 
     def settle(self, wanted: LedgerEntry) -> LedgerEntry | None:

@@ -18,7 +18,7 @@ from ...model import Provenance
 from .lake import LakeReader
 from .lake_log import LogRows, require_archive
 from .manifest import LakeFile
-from .partitions import query_topic
+from .partitions import kept_fetches, query_topic
 
 if TYPE_CHECKING:
     from ...client import Client
@@ -152,7 +152,7 @@ def _add_live(
         start = max(one.earliest, end if log == one.log else 0)
         if start >= one.latest:
             continue
-        for fetched in client.fetches(name, one.name.number, offset=start):
+        for fetched in kept_fetches(client, one.name, start):
             for message in fetched:
                 if message.dead_letter is not None:
                     place = f"{one.name.number}/{message.offset}"

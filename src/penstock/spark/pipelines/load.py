@@ -71,6 +71,8 @@ class Load:
             for name in sorted(glob.glob(pattern)):  # noqa: PTH207 - as above
                 if stop.is_set():
                     return
+                if not is_utf8(name):
+                    raise Refused(f"{name!r}: the name of the file is not UTF-8")
                 wanted = LedgerEntry(
                     name=name,
                     sha256=sha256_of(Path(name)),
@@ -93,6 +95,11 @@ class Load:
         self.messages += rows
         self.commits += 1
         self.on_progress(PipelineProgress("running", self.messages, self.commits, 0))
+
+
+def is_utf8(name: str) -> bool:
+    """Whether the name of a file is text; Python keeps other bytes of it as surrogates."""
+    return not any("\ud800" <= one <= "\udfff" for one in name)
 
 
 def parts_of(entry: LedgerEntry, kind: FileFormat) -> list[FilePart]:

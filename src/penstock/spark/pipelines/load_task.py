@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 10_000
 BATCH_BYTES = 4 << 20
 LINE_BYTES_MAX = 10 << 20
-_JSON = msgspec.json.Encoder(decimal_format="string").encode
+
+
+def _time_text(one: Any) -> str:
+    """Returns a time or a span of pandas, which has nanoseconds, as text. Refused: it is none."""
+    if not hasattr(one, "isoformat"):
+        raise Refused(f"a cell is a {type(one).__name__}, which JSON does not have")
+    text: str = one.isoformat()
+    return text.replace("+00:00", "Z")
+
+
+_JSON = msgspec.json.Encoder(decimal_format="string", enc_hook=_time_text).encode
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -86,7 +96,7 @@ def chunks_of(part: FilePart) -> Iterator[list[Pair]]:
         for batch in _of_csv(part) if part.format is FileFormat.CSV else _of_parquet(part):
             for start in range(0, batch.num_rows, CHUNK_ROWS):
                 yield _pairs(batch.slice(start, CHUNK_ROWS), part)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, UnicodeDecodeError) as error:
+    except (ValueError, pa.ArrowTypeError, OSError, OverflowError) as error:
         reason = " ".join(str(error).split())[:200]
         raise Refused(f"{part.path} cannot be read as {part.format.value}: {reason}") from None
 
@@ -103,10 +113,12 @@ def _of_csv(part: FilePart) -> Iterator[pa.RecordBatch]:
     """Yields all columns as text: types guessed from the first lines may be wrong in the last, and 007 is not 7."""
     from pyarrow import csv
 
-    with csv.open_csv(part.path) as reader:
+    # Otherwise a quoted line break at the end of a block would end the row.
+    parsing = csv.ParseOptions(newlines_in_values=True)
+    with csv.open_csv(part.path, parse_options=parsing) as reader:
         names = reader.schema.names
     as_text = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-    with csv.open_csv(part.path, convert_options=as_text) as reader:
+    with csv.open_csv(part.path, parse_options=parsing, convert_options=as_text) as reader:
         yield from reader
 
 

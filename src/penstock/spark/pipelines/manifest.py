@@ -160,6 +160,13 @@ def require_next(lake: str, number: int, head: str, manifest: Manifest) -> None:
         raise Damaged(f"commit {number} does not follow the commit before: one was replaced")
 
 
+def require_inside(file: LakeFile) -> None:
+    """Damaged: a file is not below the lake. Who changes a lake must not reach what is beside it."""
+    for path in (file.path, file.staged):
+        if path.startswith("/") or ".." in path.split("/"):
+            raise Damaged(f"{path[:200]} is not a path below the lake")
+
+
 def ends(manifests: Iterable[Manifest]) -> dict[TopicPartition, Span]:
     """Returns the last span of each partition: the next commit goes on at its `end`."""
     found: dict[TopicPartition, Span] = {}

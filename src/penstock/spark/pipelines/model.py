@@ -9,6 +9,9 @@ from enum import Enum
 
 from .lake import Split, TableFormat
 
+TABLE_ENDINGS = (".csv", ".json", ".parquet")
+PLOT_ENDINGS = (".png", ".svg", ".pdf")
+
 
 class PipelineKind(Enum):
     """What a pipeline does. It follows from the sinks."""

@@ -1,7 +1,9 @@
 """Parses the YAML of a pipeline, and collects everything that is wrong with it."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
+from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -12,8 +14,10 @@ from ...api.units import Bare, duration_ms
 from ...errors import InvalidName, InvalidSettings, Refused
 from ...model import check_name
 from .model import (
+    PLOT_ENDINGS,
     SINKS,
     SOURCES,
+    TABLE_ENDINGS,
     TRANSFORMS,
     FilesSource,
     LakeSink,
@@ -34,11 +38,10 @@ T = TypeVar("T")
 _FILE_BYTES_MAX = 1 << 20
 # Aliases of aliases make a small file enormous.
 _ALIASES_MAX = 100
+_ALIAS = re.compile(r"(?:^|[\s,:\[{])\*[\w-]")
 _YAML_NAME = {"inputs": "from", "interval_ms": "interval"}
 _FIELD_NAME = {written: name for name, written in _YAML_NAME.items()}
 _INTERVAL_MS_MAX = 24 * 3600 * 1000
-_PLOTS = (".png", ".svg", ".pdf")
-_TABLES = (".csv", ".json", ".parquet")
 
 
 def read_pipeline(text: str, *, path: Path, server: str | None = None) -> Pipeline:
@@ -64,7 +67,7 @@ class _PipelineParser:
     def parse(self, text: str) -> dict[str, Any] | None:
         import yaml
 
-        if len(text) > _FILE_BYTES_MAX or text.count("*") > _ALIASES_MAX:
+        if len(text) > _FILE_BYTES_MAX or len(_ALIAS.findall(text)) > _ALIASES_MAX:
             self.problem("too large to describe a pipeline")
             return None
         try:
@@ -84,7 +87,8 @@ class _PipelineParser:
         known = [name for name in _names(Pipeline) if name not in _PARTS]
         values = self._values(Pipeline, plain, "", [*known, *_PARTS])
         sources = self._sources(content.get("sources"))
-        transforms = self._many("transforms", content.get("transforms", []), TRANSFORMS)
+        written = content.get("transforms")
+        transforms = self._many("transforms", [] if written is None else written, TRANSFORMS)
         sinks = self._many("sinks", content.get("sinks"), SINKS)
         if "name" not in content:
             self.problem("name is missing")
@@ -194,6 +198,9 @@ class _PipelineParser:
             return _interval_ms(found)
         if name == "inputs" and isinstance(found, str):
             found = [found]
+        if name == "as_of" and isinstance(found, int | date) and not isinstance(found, bool):
+            # YAML has numbers and times of its own.
+            found = found.isoformat() if isinstance(found, date) else str(found)
         made = msgspec.convert(found, hint)
         if name.startswith("max_") and made < 1:
             raise Refused(f"must be at least 1, got {made}")
@@ -237,16 +244,22 @@ def _interval_ms(found: Any) -> int:
     return interval
 
 
-def _twice(node: Any, prefix: str = "", depth: int = 4) -> list[str]:
+def _twice(node: Any, path: str = "", depth: int = 4) -> list[str]:
     """Returns keys that a mapping holds more than once; YAML would silently take the last."""
     import yaml
 
-    if depth == 0 or not isinstance(node, yaml.MappingNode):
+    if depth == 0:
         return []
-    names = [f"{prefix}{key.value}" for key, _ in node.value]
+    if isinstance(node, yaml.SequenceNode):
+        parts = [(f"{path}[{number}]", one) for number, one in enumerate(node.value)]
+    elif isinstance(node, yaml.MappingNode):
+        parts = [(f"{path}.{key.value}".removeprefix("."), one) for key, one in node.value]
+    else:
+        return []
+    names = [name for name, _ in parts]
     found = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    for name, (_, value) in zip(names, node.value, strict=True):
-        found += _twice(value, f"{name}.", depth - 1)
+    for name, one in parts:
+        found += _twice(one, name, depth - 1)
     return found
 
 
@@ -310,10 +323,14 @@ class _Links:
             )
 
     def _sink(self, where: str, sink: Sink) -> None:
-        if isinstance(sink, PlotSink) and not sink.plot.endswith(_PLOTS):
-            self.parser.problem(f"{where}.plot must end with {', '.join(_PLOTS)}")
-        if isinstance(sink, TableSink) and sink.table != "-" and not sink.table.endswith(_TABLES):
-            self.parser.problem(f"{where}.table must be - or end with {', '.join(_TABLES)}")
+        if isinstance(sink, PlotSink) and not sink.plot.endswith(PLOT_ENDINGS):
+            self.parser.problem(f"{where}.plot must end with {', '.join(PLOT_ENDINGS)}")
+        if (
+            isinstance(sink, TableSink)
+            and sink.table != "-"
+            and not sink.table.endswith(TABLE_ENDINGS)
+        ):
+            self.parser.problem(f"{where}.table must be - or end with {', '.join(TABLE_ENDINGS)}")
         for name in sink.inputs:
             source = self.sources.get(name)
             is_wide = isinstance(source, TopicSource) and is_pattern(source.topic)

@@ -1,10 +1,10 @@
 """The partitions of some topics as the broker has them, and the next commit of a lake from there."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import NotFound, PartitionFaulty, Refused
+from ...errors import NotFound, OffsetOutOfRange, PartitionFaulty, Refused
 from ...model import TopicPartition, check_name
 from .manifest import Gap, Span
 from .ranges import EXPIRED, RangeTask, cut, share
@@ -12,6 +12,7 @@ from .state import LakeState
 
 if TYPE_CHECKING:
     from ...client import Client
+    from ...client.fetch import Fetched
 
 NOT_ASKED = "before the start"
 
@@ -49,6 +50,29 @@ def query_topic(client: "Client", name: str) -> list[BrokerPartition]:
             BrokerPartition(partition, fetched.earliest, latest, fetched.seed, is_compacted)
         )
     return found
+
+
+def kept_fetches(client: "Client", name: TopicPartition, start: int) -> Iterator["Fetched"]:
+    """Yields what the broker has of a partition from an offset on.
+
+    What retention takes meanwhile is passed over, so an answer may begin behind the end of the one before, at its
+    `earliest`. A topic that is deleted meanwhile ends it.
+    """
+    at = start
+    while True:
+        try:
+            for fetched in client.fetches(*name, offset=at):
+                at = fetched.next_offset
+                yield fetched
+        except OffsetOutOfRange as error:
+            earliest = error.fields.get("start")
+            if not isinstance(earliest, int) or earliest <= at:
+                raise
+            at = earliest
+        except NotFound:
+            return
+        else:
+            return
 
 
 def is_pattern(written: str) -> bool:
@@ -127,7 +151,7 @@ def empty_span(one: BrokerPartition, start: int, end: int, reason: str) -> Span:
 
 
 class CommitPlan(NamedTuple):
-    """The next commit: ranges to read, and spans that expired before."""
+    """The next commit: ranges to read, and spans without rows: of what expired before, and of empty partitions."""
 
     tasks: list[RangeTask]
     expired: list[Span]
@@ -141,7 +165,10 @@ def plan(
     task_messages_max: int,
     skips_damage: bool,
 ) -> CommitPlan:
-    """Returns the next commit towards the ends of some partitions. It has no tasks when they are reached."""
+    """Returns the next commit towards the ends of some partitions. It has no tasks when they are reached.
+
+    A log that the lake does not know is in it also if it has no messages: a topic is restored with all its partitions.
+    """
     partitions = {one.name: one for one in targets}
     lasts = {name: next_offset(known, one) for name, one in partitions.items()}
     starts = {name: max(lasts[name], one.earliest) for name, one in partitions.items()}
@@ -153,6 +180,10 @@ def plan(
             planned.expired.append(empty_span(one, lasts[name], start, EXPIRED))
         whole = RangeTask(*name, start, start + count, one.log, one.is_compacted, skips_damage)
         planned.tasks.extend(cut(whole, task_messages_max))
+    for name, one in partitions.items():
+        last = known.get(name)
+        if planned.tasks and not waiting[name] and (last is None or last.log != one.log):
+            planned.expired.append(empty_span(one, 0, starts[name], EXPIRED))
     return planned
 
 

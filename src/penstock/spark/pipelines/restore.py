@@ -81,7 +81,7 @@ def plan_restore(
     """
     state = files.state(as_of)
     require_archive(state, files.root)
-    found = files_of_topic(state, topic)
+    found = files_of_topic(files, state, topic)
     partitions = [PartitionPlan(name, state.ends[name].log, own) for name, own in found.items()]
     count = max(one.name.number for one in partitions) + 1
     if not any(one.rows for one in partitions):

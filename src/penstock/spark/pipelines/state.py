@@ -8,7 +8,7 @@ import msgspec
 
 from ...errors import Damaged
 from ...model import TopicPartition
-from .manifest import FORMAT, LakeFile, Manifest, Span
+from .manifest import FORMAT, LakeFile, Manifest, Span, require_inside
 from .schema import Column
 
 
@@ -43,11 +43,12 @@ class LakeState:
         self.columns: list[Column] = []
 
     def apply(self, manifest: Manifest, sha256: str) -> None:
-        """Add a commit. Damaged: it replaces a file that is not there."""
+        """Add a commit. Damaged: it replaces a file that is not there, or has one outside of the lake."""
         for path in manifest.replaced:
             if self.files.pop(path, None) is None:
                 raise Damaged(f"commit {manifest.commit} replaces {path}, which is not in the lake")
         for file in manifest.files:
+            require_inside(file)
             self.files[file.path] = file
         for span in manifest.spans:
             known = self.logs.setdefault(span.name, [])
@@ -95,6 +96,8 @@ class LakeState:
         state.commits, state.head = found.commits, found.head
         state.ends = {one.name: one for one in found.ends}
         state.logs = {TopicPartition(topic, number): logs for topic, number, logs in found.logs}
+        for one in found.files:
+            require_inside(one)
         state.files = {one.path: one for one in found.files}
         state.streams = dict(found.streams)
         state.columns = found.columns

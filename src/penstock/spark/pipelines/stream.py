@@ -229,6 +229,7 @@ class Stream:
         """Commit a micro-batch. Spark calls this for each one, and again for the last one after a restart."""
         stream = StreamBatch(query_of(self.checkpoint / "spark"), number)
         self._require_own(stream)
+        self.lake.finish()
         if self.lake.has(stream):
             return
         write = FileWrite(

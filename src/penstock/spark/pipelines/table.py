@@ -16,6 +16,7 @@ from .model import PlotKind, PlotSink
 _CELL_CHARACTERS_MAX = 60
 _LABELS_MAX = 30
 _SIZE_INCHES = (9.0, 5.0)
+_JSON = msgspec.json.Encoder(decimal_format="string", enc_hook=str).encode
 
 
 def cell(one: Any) -> str:
@@ -23,10 +24,7 @@ def cell(one: Any) -> str:
     if one is None:
         return ""
     if isinstance(one, bytes):
-        try:
-            text = one.decode()
-        except UnicodeDecodeError:
-            text = f"base64:{b64encode(one).decode()}"
+        text = text_of(one)
     elif isinstance(one, datetime):
         text = one.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
     elif isinstance(one, float):
@@ -37,6 +35,14 @@ def cell(one: Any) -> str:
         text = str(one)
     text = " ".join(text.split())
     return text if len(text) <= _CELL_CHARACTERS_MAX else f"{text[:_CELL_CHARACTERS_MAX]}..."
+
+
+def text_of(one: bytes) -> str:
+    """Returns bytes as text, or as base64 that says so if they are not UTF-8."""
+    try:
+        return one.decode()
+    except UnicodeDecodeError:
+        return f"base64:{b64encode(one).decode()}"
 
 
 def plain(table: pa.Table) -> str:
@@ -69,13 +75,24 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def json_lines(table: pa.Table) -> str:
-    """Returns a JSON object a line; bytes as text or base64."""
-    encode = msgspec.json.Encoder(decimal_format="string", enc_hook=str).encode
-    rows = (
-        {name: cell(one) if isinstance(one, bytes) else one for name, one in row.items()}
-        for row in table.to_pylist()
-    )
-    return "\n".join(encode(row).decode() for row in rows)
+    """Returns a JSON object a line, with whole values; bytes as text or base64."""
+    return "\n".join(json_of(row) for row in table.to_pylist())
+
+
+def json_of(one: Any) -> str:
+    """Returns a value as JSON on one line; bytes as text or base64."""
+    return _JSON(_with_text(one)).decode()
+
+
+def _with_text(one: Any) -> Any:
+    """Returns a value with text in the place of bytes, in its parts, too."""
+    if isinstance(one, bytes):
+        return text_of(one)
+    if isinstance(one, dict):
+        return {name: _with_text(part) for name, part in one.items()}
+    if isinstance(one, list | tuple):
+        return [_with_text(part) for part in one]
+    return one
 
 
 def write_table(table: pa.Table, path: Path) -> None:
@@ -90,17 +107,20 @@ def write_table(table: pa.Table, path: Path) -> None:
 
         csv.write_csv(_flat(table), path)
     else:
-        path.write_text(json_lines(table) + "\n")
+        path.write_text("".join(f"{json_of(row)}\n" for row in table.to_pylist()))
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """Returns the table with nested columns and bytes as text, which CSV does not have."""
-    columns = [
-        pa.array([None if one is None else cell(one) for one in column.to_pylist()], pa.string())
-        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type)
-        else column
-        for column in table.columns
-    ]
+    """Returns the table with bytes as text and nested columns as JSON: CSV has neither."""
+    columns = []
+    for column in table.columns:
+        is_nested = pa.types.is_nested(column.type)
+        if is_nested or pa.types.is_binary(column.type):
+            text = json_of if is_nested else text_of
+            cells = [None if one is None else text(one) for one in column.to_pylist()]
+            columns.append(pa.array(cells, pa.string()))
+        else:
+            columns.append(column)
     return pa.table(columns, names=table.schema.names)
 
 

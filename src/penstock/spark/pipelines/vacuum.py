@@ -1,19 +1,20 @@
 """Removes files that a lake needs no more: those that were merged into others, once readers are done with them.
 
-A bucket also has files of attempts that were cut off, which no commit names. They are known by their names, and are
-removed when they are as old, so that a commit that is under way keeps its own.
+A bucket also has files of attempts that were cut off, which no commit names. They are known by their names, which have
+the number of the commit that they were for. The next commit may be under way, so its files are kept for a day at least.
 """
 
 import re
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from .lake import REPLACED, Lake
+from .lake import REPLACED, Lake, LakeReader
 from .state import LakeState
 from .store import DirectoryStore, StoredFile
 
-# What this program writes into a bucket, and nothing else: what it does not know it leaves alone.
-_OWN_NAME = re.compile(r"(?:p\d{5}-\d{20}-\d{8}|rows)-[0-9a-f-]+\.parquet")
+# What this program writes into a bucket, with the number of a commit, and nothing else: the rest it leaves alone.
+_OWN_NAME = re.compile(r"(?:p\d{5}-\d{20}|rows)-(\d{8,})-[0-9a-f-]+\.parquet")
+_UNDER_WAY = timedelta(days=1)
 
 
 class Removal(NamedTuple):
@@ -24,9 +25,10 @@ class Removal(NamedTuple):
     reason: str
 
 
-def plan_vacuum(lake: Lake, keep: timedelta, now: datetime | None = None) -> list[Removal]:
+def plan_vacuum(lake: LakeReader, keep: timedelta, now: datetime | None = None) -> list[Removal]:
     """Returns the files that are in the lake no more for at least `keep`."""
-    until = (now or datetime.now(UTC)) - keep
+    now = now or datetime.now(UTC)
+    until = now - keep
     state, replaced = LakeState(), dict[str, tuple[int, datetime]]()
     for manifest, own in lake.history():
         made_at = datetime.fromisoformat(manifest.made_at)
@@ -45,13 +47,18 @@ def plan_vacuum(lake: Lake, keep: timedelta, now: datetime | None = None) -> lis
         found += [
             Removal(one.path, one.size, "never committed")
             for one in lake.store.files()
-            if one.path not in known and _is_orphan(one, until)
+            if one.path not in known and _is_orphan(one, state.commits, until, now)
         ]
     return found
 
 
-def _is_orphan(one: StoredFile, until: datetime) -> bool:
-    return bool(_OWN_NAME.fullmatch(one.path.rpartition("/")[2])) and one.changed_at <= until
+def _is_orphan(one: StoredFile, commits: int, until: datetime, now: datetime) -> bool:
+    """Whether this program wrote a file that no commit names, and none of those to come will."""
+    found = _OWN_NAME.fullmatch(one.path.rpartition("/")[2])
+    if found is None:
+        return False
+    is_decided = int(found[1]) < commits
+    return one.changed_at <= (until if is_decided else min(until, now - _UNDER_WAY))
 
 
 def vacuum(lake: Lake, removals: list[Removal]) -> None:

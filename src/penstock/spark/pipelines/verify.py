@@ -10,10 +10,10 @@ import numpy.typing as npt
 from ...errors import Damaged, FileMissing, NotFound
 from ...model import TopicPartition
 from .file_hash import hash_of
-from .lake import LakeReader
+from .lake import CHECKPOINTS, LakeReader
 from .manifest import Gap, LakeFile, Manifest, Span
-from .partitions import NOT_ASKED, BrokerPartition, query_topic
-from .rows import content_checksum, gaps_in
+from .partitions import NOT_ASKED, BrokerPartition, kept_fetches, query_topic
+from .rows import by_time, content_checksum, folders_of, gaps_in
 from .state import LakeState
 
 if TYPE_CHECKING:
@@ -143,8 +143,11 @@ def verify(
     """Check all commits and all files. Returns the report. Damaged: a manifest is damaged or missing.
 
     `head` is the hash of a commit, noted earlier: the lake must still have that commit. With a client, the broker is
-    asked; with `is_content_read` as well, every message that it still has is compared.
+    asked; with `is_content_read` as well, every message that it still has is compared. An archive may go on meanwhile.
     """
+    # Before the manifests: what a commit adds after them would belong to none.
+    stored = [one.path for one in files.store.files()] if files.store.stages else []
+    checkpoint, checkpoints = files.checkpoint(), files.store.names(CHECKPOINTS)
     history = files.history()
     report = LakeReport(str(files.root), commits=len(history))
     run = Verification(files, client, report)
@@ -154,7 +157,8 @@ def verify(
         report.problem(
             f"no commit has the hash {head[:64]}: the lake was rewritten since it was noted"
         )
-    check_checkpoint(files, history, report)
+    check_checkpoint(files, checkpoint, history, report)
+    check_end(checkpoints, report)
     spans = spans_by_log((one for one, _ in history), report)
     now = _broker_partitions(client, state, report)
     live: dict[LogName, list[LakeFile]] = {}
@@ -163,8 +167,10 @@ def verify(
             live.setdefault(LogName(file.name, file.log), []).append(file)
         on_file(number + 1, len(state.files))
     for log in live.keys() - spans.keys():
-        if log.name.topic:
-            report.problem(f"{live[log][0].path}: no commit has a span of {log.name}")
+        # The files of a stream have no topic. Beside those of an archive they would be rows that no topic had.
+        if log.name.topic or spans:
+            what = log.name if log.name.topic else "it"
+            report.problem(f"{live[log][0].path}: no commit has a span of {what}")
     for log, found in spans.items():
         own = now.get(log.name)
         if own is not None and own.log != log.log:
@@ -174,7 +180,7 @@ def verify(
             from .verify_content import compare_content
 
             compare_content(run, own, found[-1].span.end, live.get(log, []))
-    check_strays(files, state, history, report)
+    check_strays(stored, state, history, report)
     return report
 
 
@@ -193,11 +199,11 @@ def replayed(history: Sequence[tuple[Manifest, str]]) -> LakeState:
 
 def check_checkpoint(
     files: LakeReader,
+    found: LakeState | None,
     history: Sequence[tuple[Manifest, str]],
     report: LakeReport,
 ) -> None:
     """A problem, unless the checkpoint that opening begins with is what the manifests make."""
-    found = files.checkpoint()
     if found is None:
         return
     expected = replayed(history[: found.commits])
@@ -205,6 +211,16 @@ def check_checkpoint(
     if found.to_checkpoint(lake) != expected.to_checkpoint(lake):
         report.problem(
             f"the checkpoint of commit {found.commits - 1} is not what the manifests say"
+        )
+
+
+def check_end(checkpoints: Sequence[str], report: LakeReport) -> None:
+    """A problem if a checkpoint stands behind manifests that are not there: the last ones were removed."""
+    stems = [one.removesuffix(".json") for one in checkpoints]
+    commits = max((int(one) for one in stems if one.isdecimal()), default=0)
+    if commits > report.commits:
+        report.problem(
+            f"there is a checkpoint of {commits} commits, and the lake has {report.commits}: the last are missing"
         )
 
 
@@ -245,7 +261,7 @@ def check_file(
 ) -> bool:
     """Check that a file is what was written. Returns whether its rows can be read."""
     report.files += 1
-    if problem := _bytes_problem(files, file):
+    if problem := _folder_problem(file) or _bytes_problem(files, file):
         report.problem(f"{file.path}: {problem}")
         return False
     report.rows += file.rows
@@ -253,6 +269,14 @@ def check_file(
     if file.topic and is_content_read and (problem := _content_problem(files, file)):
         report.problem(f"{file.path}: {problem}")
     return True
+
+
+def _folder_problem(file: LakeFile) -> str | None:
+    """Readers take the topic and the day of a row from the folder of its file."""
+    folder = "/".join(f"{name}={value}" for name, value in file.folders.items())
+    if file.path.rpartition("/")[0] != folder or file.folders.get("topic", "") != file.topic:
+        return f"it is not in the folder of its topic, {file.topic or 'none'}"
+    return None
 
 
 def _bytes_problem(files: LakeReader, file: LakeFile) -> str | None:
@@ -279,9 +303,14 @@ def _rows_problem(file: LakeFile, offsets: Offsets) -> str | None:
 
 def _content_problem(files: LakeReader, file: LakeFile) -> str | None:
     keys = values = 0
-    for batch in files.batches(file, ("key", "value")):
+    split = files.identity.split
+    for batch in files.batches(file, ("key", "value", "timestamp")):
         keys = content_checksum(batch.column(0), keys)
         values = content_checksum(batch.column(1), values)
+        for number, _ in by_time(batch, split):
+            folders = {"topic": file.topic, **folders_of(number, split)}
+            if folders != file.folders:
+                return f"it has messages of {'/'.join(folders.values())}"
     if keys != file.keys or values != file.values:
         return "its keys or values are not those that were read from the broker"
     return None
@@ -357,7 +386,7 @@ def _named(
     covered = list(_pieces(missing, listed))
     for gap in covered:
         is_unlisted = gap.reason == ""
-        if is_unlisted and not (is_cut and gap.start >= listed[-1].end):
+        if is_unlisted and not (is_cut and listed and gap.start >= listed[-1].end):
             report.problem(
                 f"commit {commit}: {span.name}: offsets {gap.start}..{gap.end} are missing for no known reason"
             )
@@ -395,7 +424,9 @@ def compare_gaps(
     known, at = np.sort(found), max(span.start, now.earliest)
     if all(one.reason == NOT_ASKED for one in span.gaps):
         return
-    for fetched in client.fetches(span.topic, span.partition, offset=at):
+    for fetched in kept_fetches(client, span.name, at):
+        if fetched.seed != span.log:
+            return
         for batch in fetched.record_batches(("offset",)):
             visible = batch.column(0).to_numpy()
             visible = visible[visible < span.end]
@@ -408,21 +439,19 @@ def compare_gaps(
 
 
 def check_strays(
-    files: LakeReader,
+    stored: Sequence[str],
     state: LakeState,
     history: Sequence[tuple[Manifest, str]],
     report: LakeReport,
 ) -> None:
-    """A problem for each file that no commit names: readers of the directory would see it.
+    """A problem for each file of a directory that no commit names: readers of the directory would see it.
 
     A bucket may have files of attempts that were cut off: nothing lists it, and `archive vacuum` removes them.
     """
-    if not files.store.stages:
-        return
     known = state.files.keys() | {path for manifest, _ in history for path in manifest.replaced}
-    for stored in files.store.files():
-        if stored.path not in known:
-            report.problem(f"{stored.path}: no commit names this file")
+    for path in stored:
+        if path not in known:
+            report.problem(f"{path}: no commit names this file")
 
 
 def _broker_partitions(

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from .lake_log import LogRows, sorted_rows
 from .manifest import LakeFile
-from .partitions import BrokerPartition
+from .partitions import BrokerPartition, kept_fetches
 from .rows import SCHEMA, lake_rows
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def compare_content(
     assert client is not None, "the broker was asked for this partition"
     at = now.earliest
     rows = LogRows(files, [one for one in live if one.last >= at])
-    for fetched in client.fetches(*now.name, offset=at):
+    for fetched in kept_fetches(client, now.name, at):
+        at = max(at, fetched.earliest)
         if fetched.seed != now.log or at >= end:
             return
         until = min(fetched.next_offset, end)

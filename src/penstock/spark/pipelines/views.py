@@ -1,8 +1,11 @@
 """Registers sources and transforms as views of Spark, under their names in the YAML."""
 
 import importlib
+import re
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +25,7 @@ from .model import (
     TopicSource,
 )
 from .schema import Column, arrow_schema, with_columns
-from .spark_errors import spark_errors
+from .spark_errors import is_spark_error, spark_errors
 from .store import S3_SCHEME
 from .task_runner import SparkTaskRunner
 
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = "penstock"
+# Spark takes a path with one of these as a pattern.
+_PATTERN = re.compile(r"[*?\[\]{}\\]")
 
 
 def topic_options(pipeline: Pipeline, source: TopicSource) -> dict[str, str]:
@@ -92,10 +97,8 @@ def lake_rows(spark: "SparkSession", root: str, as_of: str | None = None) -> "Da
         raise Refused(f"{root} has nothing in it yet")
     schema = row_schema(state.columns, files[0])
     places = [reader.place_of(one) for one in files]
-    if (
-        all(place == one.path for place, one in zip(places, files, strict=True))
-        and reader.store.stages
-    ):
+    is_listed = all(place == one.path for place, one in zip(places, files, strict=True))
+    if is_listed and reader.store.stages and not _PATTERN.search(str(root)):
         paths = [reader.store.location(one) for one in places]
         # Spark knows a struct by its fields: the schema says which columns files from before do not have.
         whole = from_arrow_schema(schema)
@@ -181,7 +184,10 @@ def apply_transform(
         with spark_errors(f"transform {transform.name}"):
             return spark.sql(transform.sql)
     call = import_transform(transform)
-    found = call(*(spark.table(name) for name in transform.inputs))  # type: ignore[operator]  # Looked at above.
+    what = f"transform {transform.name}"
+    with spark_errors(what), _user_code(what):
+        inputs = [spark.table(name) for name in transform.inputs]
+        found = call(*inputs)  # type: ignore[operator]  # Looked at above.
     if not hasattr(found, "createOrReplaceTempView"):
         raise Refused(f"transform {transform.name}: {transform.python} returned no DataFrame")
     return found  # type: ignore[no-any-return]  # Checked above.
@@ -190,13 +196,30 @@ def apply_transform(
 def import_transform(transform: PythonTransform) -> object:
     """Returns the function of a transform. Refused: it is missing, or its module cannot be imported."""
     module, _, function = transform.python.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function, None)
-    except ImportError as error:
-        raise Refused(f"transform {transform.name}: cannot import {module}: {error}") from None
+    what = f"transform {transform.name}: cannot import {module}"
+    with _user_code(what):
+        try:
+            found = getattr(importlib.import_module(module), function, None)
+        except ImportError as error:
+            raise Refused(f"{what}: {error}") from None
     if not callable(found):
         raise Refused(f"transform {transform.name}: {module} has no function {function}")
     return found
+
+
+@contextmanager
+def _user_code(what: str) -> Iterator[None]:
+    """Inside, whatever code of the user raises becomes Refused, with the place; errors of Spark and ours stay."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, PenstockError) and not is_spark_error(error):
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            # A SyntaxError names the place itself.
+            is_said = isinstance(error, SyntaxError)
+            place = "" if is_said else f" ({Path(last.filename).name}, line {last.lineno})"
+            raise Refused(f"{what}: {type(error).__name__}: {error}{place}") from error
+        raise
 
 
 def add_import_folder(folder: Path) -> None:
