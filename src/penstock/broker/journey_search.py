@@ -193,14 +193,17 @@ def latest(node: "Node", command: ListJourneys) -> JourneyPage:
     limit = max(0, command.limit)
     covered = [one for one in node.partitions() if command.covers(one.topic)]
     recent = sorted(covered, key=lambda one: one.messages.append_time, reverse=True)[:limit]
-    rows: list[JourneyRow] = []
+    found: list[tuple[Partition, MessageFacts, Story]] = []
     for partition in recent:
         log = partition.messages
         end = visible_end(log)
         told = tell_many(partition, [*range(max(log.start_offset, end - limit), end)])
-        rows += [row_of(node, partition, facts, story) for facts, story in told.values()]
+        found += [(partition, facts, story) for facts, story in told.values()]
+    found.sort(key=lambda one: one[2].start_ns, reverse=True)
+    # The whole journey of a dead letter is looked up for those alone that are shown.
+    rows = [row_of(node, partition, facts, story) for partition, facts, story in found[:limit]]
     rows.sort(key=lambda row: row.start_ns, reverse=True)
-    return JourneyPage(rows[:limit], 0)
+    return JourneyPage(rows, 0)
 
 
 def row_of(node: "Node", partition: Partition, facts: MessageFacts, story: Story) -> JourneyRow:
@@ -225,7 +228,7 @@ def row_of(node: "Node", partition: Partition, facts: MessageFacts, story: Story
         partition.topic,
         partition.number,
         offset,
-        spans[0].at_ns if spans else 0,
+        story.start_ns,
         spans[-1].at_ns if spans else 0,
         status,
         len(spans),

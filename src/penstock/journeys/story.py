@@ -87,6 +87,10 @@ class Story:
         self._published_ns = 0
 
     @property
+    def start_ns(self) -> int:
+        return self.spans[0].at_ns if self.spans else 0
+
+    @property
     def last_span_id(self) -> str:
         return self.spans[-1].span_id if self.spans else self._parent_span_id
 
