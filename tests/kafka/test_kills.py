@@ -13,6 +13,8 @@ from tests.client.servers import Server, restartable
 pytestmark = pytest.mark.tier("test")
 TOPIC, PARTITIONS = "kills", 3
 PATIENCE_S = 240.0
+# Of the 100,000 messages that a producer holds.
+WAITING_MAX = 20_000
 
 
 def test_kills(tmp_path: Path, effort, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +52,8 @@ def kill_often(server: Server, kills: int) -> None:
         nonlocal sent
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            for _ in range(20):
+            # On a busy machine the broker is hardly there for long enough to store what was sent while it was away.
+            for _ in range(20 if len(client) < WAITING_MAX else 0):
                 client.produce(TOPIC, b"%d" % sent, partition=sent % PARTITIONS, callback=told)
                 sent += 1
             client.poll(0.002)
