@@ -111,10 +111,14 @@ def test_get_that_cannot_print_takes_nothing_and_costs_no_attempt(path, is_full,
         reading, output = os.pipe()
         os.close(reading)
     try:
-        done = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, check=False)
+        # Unbuffered, nothing would be left for the end of the interpreter.
+        buffered = {name: one for name, one in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        done = subprocess.run(
+            words, stdout=output, stderr=subprocess.PIPE, env=buffered, text=True, check=False
+        )
     finally:
         os.close(output)
-    assert done.returncode == code
+    assert (done.returncode, done.stderr.count("\n")) == (code, int(is_full)), done.stderr
     with penstock.open(path) as queue:
         found = [(message.value, message.attempts) for message in queue]
     assert found == [(b"one", 1), (b"two", 1), (b"three", 1)]

@@ -1,9 +1,9 @@
 """`penstock topic|produce|consume` against a server process."""
 
-import errno
-import io
 import json
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -25,29 +25,15 @@ def test_topics_and_messages_from_the_shell(call):
     assert call("topic", "delete", "shell").code == Exit.OK
 
 
-class Unprintable(io.RawIOBase):
-    """An output that takes nothing for a while."""
-
-    is_full = True
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes) -> int:
-        if self.is_full:
-            raise OSError(errno.ENOSPC, "there is no room")
-        return len(data)
-
-
-def test_what_could_not_be_printed_is_not_finished(call, client, monkeypatch):
+def test_what_could_not_be_printed_is_not_finished(url, client, surroundings):
     client.create_topic("unprinted", partitions=1)
     client.publish_many("unprinted", [b"one", b"two"])
-    output = Unprintable()
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(output)))
-        assert call("consume", "unprinted", "--group", "printers").code == Exit.UNAVAILABLE
-        output.is_full = False
-        sys.stdout.close()
+    # Unbuffered, nothing would be left for the end of the interpreter.
+    surroundings.delenv("PYTHONUNBUFFERED", raising=False)
+    words = [sys.executable, "-m", "penstock", "consume", "unprinted", "--group", "printers"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*words, "--server", url], stdout=full, check=False)
+    assert done.returncode == Exit.UNAVAILABLE
     assert client.lag("printers").total == 2
 
 

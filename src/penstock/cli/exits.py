@@ -82,6 +82,12 @@ def run(command: click.Command, args: Sequence[str]) -> int:
     except OSError as error:
         about = f"{error.filename}: " if error.filename is not None else ""
         print_error(f"{about}{error.strerror or error}")
+        try:
+            sys.stdout.flush()
+        except (
+            OSError
+        ):  # A full disk: what is still to be written would fail once more, with exit code 120.
+            discard_stdout()
         return Exit.REFUSED if error.errno in _NO_RIGHTS else Exit.UNAVAILABLE
     return Exit.OK
 
