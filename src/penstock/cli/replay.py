@@ -336,7 +336,7 @@ def show_plan(job: "Transfer", ranges: "list[Range]", output: Output) -> None:
 
 
 def finish(job: "Transfer", run: "Run", ranges: "list[Range]", output: Output) -> None:
-    before = sum(max(0, min(one.done, one.end) - one.start) for one in ranges)
+    before = sum(max(0, min(one.done, one.end) - one.start) for one in ranges) + run.done_meanwhile
     earlier = f"; {before:,} offsets were done before" if before else ""
     sentence = f"{run.messages:,} messages of {job.source} are in {job.target}, {run.commits:,} commits{earlier}"
     facts = {"job": job.name, "source": job.source, "target": job.target, **run.facts()}

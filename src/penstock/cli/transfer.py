@@ -213,6 +213,8 @@ class Run:
         self._client, self._partitions, self._tell = client, partitions, tell
         self._read = read or job.reader(client)
         self.messages = self.commits = self.lag = 0
+        # Offsets that another run has done since their range was looked at.
+        self.done_meanwhile = 0
         self._id = uuid.uuid4().hex
         self._began_s = time.monotonic()
         self._reported_s = 0.0
@@ -238,6 +240,9 @@ class Run:
 
     def _move(self, one: Range) -> None:
         at = max(one.start, self._take_over(one))
+        done = max(0, min(at, one.end) - max(one.done, one.start))
+        self.done_meanwhile += done
+        self.lag = max(0, self.lag - done)
         opened: list[Chunk] = []
         try:
             while at < one.end or opened:
