@@ -10,7 +10,7 @@ from penstock.spark.option_reader import UsedBy
 from penstock.spark.options import parse_options
 from tests.replication.test_uncommitted import Led
 
-from .test_range_reader import asked, fill, planned
+from .readers import asked, fill, planned
 
 LATE = "2200-01-01T00:00:00Z"
 

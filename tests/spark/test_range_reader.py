@@ -1,48 +1,26 @@
 """What a task reads, and what a driver plans, against a broker but without Spark."""
 
-import shutil
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 import trustme
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from penstock.api.queries import HoldFiles
-from penstock.client import Outgoing
-from penstock.codec import Columns, encode
 from penstock.errors import NotFound, Refused, Unauthenticated, Unreachable
-from penstock.spark.batch import BatchReader, read_task
+from penstock.spark.batch import read_task
 from penstock.spark.decoder import ROWS_MAX, ROWS_MIN
 from penstock.spark.losses import DataLoss
 from penstock.spark.offsets import OffsetRange
 from penstock.spark.option_reader import UsedBy
-from penstock.spark.options import Mode, SourceOptions, parse_options
+from penstock.spark.options import Mode, parse_options
 from penstock.spark.range_reader import RangeReader
 from penstock.spark.stream import StreamReader
 from penstock.testing.server import running_server
 
 from .proxy import proxied
+from .readers import append, asked, fill, offsets_in, planned
 
 pytestmark = pytest.mark.tier("test")
-ANY = ReadAllAvailable()
-
-
-def asked(broker: str, topic: str, used_by: UsedBy = UsedBy.BATCH, **more: str) -> SourceOptions:
-    return parse_options({"url": broker, "subscribe": topic, "retries": "2", **more}, used_by)
-
-
-def fill(client, topic, count, partition=0):
-    client.publish_many(topic, [Outgoing(b"%d" % one, partition=partition) for one in range(count)])
-
-
-def append(client, topic, values, partition=0):
-    batch = encode(Columns(values=values, timestamps=1_700_000_000_000_000_000)).to_bytes()
-    client.append_batch(topic, partition, bytes(batch))
-
-
-def offsets_in(batches) -> list[int]:
-    return [one for batch in batches for one in batch.column("offset").to_pylist()]
 
 
 def test_a_long_range_is_asked_for_in_few_words_and_a_short_one_with_little_more_than_needed():
@@ -170,10 +148,6 @@ def test_a_topic_deleted_under_a_task_is_named(broker, client, topic):
         list(found)
 
 
-def planned(options: SourceOptions) -> list[OffsetRange]:
-    return [one.wanted for one in BatchReader(options).partitions()]
-
-
 def test_starts_and_ends_by_name_offset_and_time(broker, client, topic):
     fill(client, topic, 10, partition=0)
     between = client.fetch(topic, 0, offset=9).batches[0][0].append_time + 1
@@ -220,137 +194,6 @@ def test_topics_and_partitions_that_are_not_there_are_named(broker, topic_of_par
     assert planned(parse_options({"url": broker, "subscribePattern": "none.*"}, UsedBy.BATCH)) == []
 
 
-@pytest.fixture
-def stream(broker):
-    """Makes readers of streams; all are stopped at the end."""
-    made = []
-
-    def make(subscribe: str, **more: str) -> StreamReader:
-        made.append(StreamReader(asked(broker, subscribe, UsedBy.STREAM, **more)))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.stop()
-
-
-def work_of(reader: StreamReader, start, end) -> list[OffsetRange]:
-    return [one.wanted for one in reader.partitions(start, end)]
-
-
-def test_a_start_is_found_once_and_survives_the_driver(stream, client, topic):
-    fill(client, topic, 5)
-    first = stream(topic, queryName="once").initialOffset()
-    assert first["next"] == {f"{topic}/0": 5, f"{topic}/1": 0}
-    fill(client, topic, 5)
-    again = stream(topic, queryName="once")
-    assert again.initialOffset() == first
-    end = again.latestOffset(first, ANY)
-    assert work_of(again, first, end) == [OffsetRange(topic, 0, 5, 10)]
-    # The batch is done: from now on Spark's checkpoint knows, and a new query begins anew.
-    assert again.latestOffset(end, ANY) == end
-    assert stream(topic, queryName="once").initialOffset()["next"][f"{topic}/0"] == 10
-
-
-def test_a_start_is_that_of_the_partitions_that_are_read(stream, client, topic):
-    fill(client, topic, 5)
-    for number, latest in ((0, 5), (1, 0)):
-        one = stream("", assign=f'{{"{topic}": [{number}]}}', queryName=topic)
-        assert one.initialOffset()["next"] == {f"{topic}/{number}": latest}
-
-
-def test_without_a_name_a_planned_batch_is_still_repeated_exactly(stream, client, topic):
-    fill(client, topic, 5)
-    one = stream(topic)
-    start = one.initialOffset()
-    fill(client, topic, 3)
-    end = one.latestOffset(start, ANY)
-    fill(client, topic, 4)
-    after_crash = stream(topic)
-    asked_again = after_crash.initialOffset()
-    assert asked_again["next"][f"{topic}/0"] == 12
-    assert work_of(after_crash, asked_again, end) == [OffsetRange(topic, 0, 5, 8)]
-
-
-def test_progress_is_published_as_a_group(stream, client, topic):
-    fill(client, topic, 10)
-    one = stream(topic, group="readers", startingOffsets="earliest")
-    start = one.initialOffset()
-    end = one.latestOffset(start, ReadMaxRows(4))
-    one.commit(end)
-    lag = client.lag("readers")
-    assert lag.total == 6
-    assert client.offsets("readers")[topic][0] == 4
-
-
-def test_available_now_ends_where_it_began(stream, client, topic):
-    fill(client, topic, 5)
-    one = stream(topic, startingOffsets="earliest")
-    one.prepareForTriggerAvailableNow()
-    fill(client, topic, 5)
-    client.add_partitions(topic, 3)
-    fill(client, topic, 5, partition=2)
-    end = one.latestOffset(one.initialOffset(), ANY)
-    assert work_of(one, one.initialOffset(), end) == [OffsetRange(topic, 0, 0, 5)]
-    assert one.latestOffset(end, ANY) == end
-    reported = one.reportLatestOffset()
-    assert reported is not None
-    assert reported["next"] == {f"{topic}/0": 10, f"{topic}/1": 0, f"{topic}/2": 5}
-
-
-def test_progress_in_a_topic_that_is_gone_or_another_one_fails_no_query(stream, client, topic):
-    fill(client, topic, 10)
-    for one in ("gone", "again"):
-        client.create_topic(f"{topic}.{one}", partitions=1)
-        fill(client, f"{topic}.{one}", 5)
-    options = {"subscribePattern": f"{topic}.*", "group": topic, "failOnDataLoss": "false"}
-    one = stream("", **options, startingOffsets="earliest")
-    end = one.latestOffset(one.initialOffset(), ANY)
-    for deleted in ("gone", "again"):
-        client.delete_topic(f"{topic}.{deleted}")
-        one.commit(end)
-        client.create_topic(f"{topic}.again", partitions=1, exist_ok=True)
-    one.commit(end)
-    fill(client, topic, 2)
-    following = one.latestOffset(end, ANY)
-    assert work_of(one, end, following) == [OffsetRange(topic, 0, 10, 12)]
-    one.commit(following)
-    assert client.offsets(topic)[topic][0] == 12
-
-
-@pytest.mark.parametrize("is_loss_fatal", ["true", "false"])
-def test_a_run_that_begins_at_the_latest_reads_nothing_though_producers_go_on(
-    stream, client, topic, is_loss_fatal
-):
-    """Spark prepares the run before it asks where to begin."""
-    fill(client, topic, 5)
-    one = stream(topic, startingOffsets="latest", failOnDataLoss=is_loss_fatal)
-    one.prepareForTriggerAvailableNow()
-    fill(client, topic, 3)
-    start = one.initialOffset()
-    assert start["next"][f"{topic}/0"] == 8
-    fill(client, topic, 2)
-    assert one.latestOffset(start, ANY) == start
-
-
-def test_a_batch_waits_for_more_messages_but_not_too_long(stream, client, topic):
-    fill(client, topic, 5)
-    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "4"}
-    one = stream(topic, **options)
-    first = one.latestOffset(one.initialOffset(), ANY)
-    fill(client, topic, 3)
-    assert one.latestOffset(first, ANY) == first
-    fill(client, topic, 1)
-    second = one.latestOffset(first, ANY)
-    assert work_of(one, first, second) == [OffsetRange(topic, 0, 5, 9)]
-    fill(client, topic, 1)
-    assert one.latestOffset(second, ANY) == second
-    hasty = stream(topic, **options, maxTriggerDelay="0s")
-    assert hasty.latestOffset(second, ANY) != second
-    one.prepareForTriggerAvailableNow()
-    assert work_of(one, second, one.latestOffset(second, ANY)) == [OffsetRange(topic, 0, 9, 10)]
-
-
 def test_partitions_begin_at_times_of_their_own(broker, client, topic):
     fill(client, topic, 5)
     fill(client, topic, 5, partition=1)
@@ -361,51 +204,6 @@ def test_partitions_begin_at_times_of_their_own(broker, client, topic):
     ]
     with pytest.raises(Refused, match=f"{topic}/1 is missing"):
         planned(asked(broker, topic, startingOffsetsByTimestamp=f'{{"{topic}": {{"0": 0}}}}'))
-
-
-def test_a_batch_of_a_topic_that_was_made_again_is_not_read_from_the_new_one(stream, client, topic):
-    """A batch that Spark repeats, as its driver died, was planned for the topic that was there before."""
-    fill(client, topic, 5)
-    fill(client, topic, 5, partition=1)
-    before = stream(topic, startingOffsets="earliest")
-    start = before.initialOffset()
-    end = before.latestOffset(start, ANY)
-    client.delete_topic(topic)
-    client.create_topic(topic, partitions=1)
-    fill(client, topic, 9)
-    after = stream(topic, startingOffsets="earliest")
-    first, second = after.partitions(start, end)
-    for task in (first, second):
-        with pytest.raises(DataLoss, match=f"{topic}/.: .*deleted and made again"):
-            list(after.read(task))
-    lenient = stream(topic, startingOffsets="earliest", failOnDataLoss="false")
-    assert [*lenient.read(first), *lenient.read(second)] == []
-    following = lenient.latestOffset(end, ANY)
-    assert work_of(lenient, end, following) == [OffsetRange(topic, 0, 0, 9)]
-
-
-def test_new_topics_of_a_pattern_are_found(stream, client, topic):
-    one = stream("", subscribePattern=f"{topic}.*", startingOffsets="earliest")
-    start = one.initialOffset()
-    client.create_topic(f"{topic}.more", partitions=1)
-    fill(client, f"{topic}.more", 3)
-    end = start
-    while end == start:
-        end = one.latestOffset(start, ANY)
-    assert work_of(one, start, end) == [OffsetRange(f"{topic}.more", 0, 0, 3)]
-
-
-def test_a_reader_travels_to_executors_without_its_connections(stream, client, topic):
-    from pyspark.serializers import CloudPickleSerializer
-
-    fill(client, topic, 5)
-    one = stream(topic, startingOffsets="earliest")
-    start = one.initialOffset()
-    end = one.latestOffset(start, ANY)
-    serializer = CloudPickleSerializer()
-    copy = serializer.loads(serializer.dumps(one))
-    found = [offsets_in(copy.read(task)) for task in one.partitions(start, end)]
-    assert found == [[0, 1, 2, 3, 4]]
 
 
 def test_over_tls_and_with_a_key(tmp_path):
@@ -445,101 +243,3 @@ def test_a_key_file_is_read_where_it_is_used(broker, topic_of_parts, tmp_path):
     (tmp_path / "two").write_text("a.b\nc.d\n")
     with pytest.raises(Refused, match=r"apiKeyFile .*two: a key is one line"):
         planned(asked(broker, topic_of_parts, apiKeyFile=str(tmp_path / "two")))
-
-
-def small_segments(client, name: str, **config: int) -> int:
-    """A topic with many small files; gives how many messages it has."""
-    client.create_topic(name, partitions=1, segment_size_bytes=65536, **config)
-    for first in range(0, 600, 40):
-        append(client, name, [b"%d" % one + bytes(1000) for one in range(first, first + 40)])
-    return 600
-
-
-@pytest.fixture(scope="module")
-def topic_of_files(broker):
-    from penstock.client import Client
-
-    with Client(broker) as client:
-        small_segments(client, "of-files")
-    return "of-files"
-
-
-@pytest.mark.parametrize(("start", "end"), [(0, 600), (0, 1), (39, 41), (7, 555), (590, 600)])
-def test_files_give_the_same_rows_as_the_broker(broker, topic_of_files, start, end):
-    wanted = OffsetRange(topic_of_files, 0, start, end)
-    ours, theirs = (
-        pa.Table.from_batches(read_task(asked(broker, topic_of_files, mode=mode), wanted))
-        for mode in ("files", "network")
-    )
-    assert ours.num_rows == end - start
-    assert ours.equals(theirs)
-
-
-def test_sealed_files_are_read_without_the_broker(broker, client, topic_of_files):
-    """All but the list of files and what is in the file that grows."""
-    with proxied(broker) as proxy:
-        options = asked(proxy.url, topic_of_files, mode="files")
-        found = read_task(options, OffsetRange(topic_of_files, 0, 0, 500))
-        first = next(found)
-        proxy.leave()
-        rows = first.num_rows + sum(batch.num_rows for batch in found)
-    assert rows == 500
-
-
-def test_a_file_that_cannot_be_read_is_no_loss_if_the_broker_has_it(broker, client, data_dir):
-    small_segments(client, "damaged-copy")
-    copy = data_dir.parent / "copy"
-    shutil.copytree(data_dir / "topics", copy / "topics")
-    segments = sorted(copy.glob("topics/default/damaged-copy.*/partition-0/messages/*.log"))
-    segments[4].unlink()
-    content = bytearray(segments[1].read_bytes())
-    content[-100] ^= 1
-    segments[1].write_bytes(content)
-    options = asked(broker, "damaged-copy", mode="files", dataDir=str(copy))
-    # A copy of links; links are not followed.
-    segments[9].unlink()
-    segments[9].symlink_to(data_dir)
-    for start in (0, 200, 360):
-        found = pa.Table.from_batches(
-            read_task(options, OffsetRange("damaged-copy", 0, start, 600))
-        )
-        values = [b"%d" % one + bytes(1000) for one in range(start, 600)]
-        assert found.column("value").to_pylist() == values
-
-
-@pytest.mark.parametrize("mode", ["network", "files"])
-def test_damage_that_a_topic_skips_is_a_loss_like_any_other(broker, client, data_dir, mode):
-    name = f"skips-{mode}"
-    small_segments(client, name, on_damage="skip")
-    segments = sorted(data_dir.glob(f"topics/default/{name}.*/partition-0/messages/*.log"))
-    content = bytearray(segments[1].read_bytes())
-    content[5000] ^= 1
-    segments[1].write_bytes(content)
-    whole, damaged = OffsetRange(name, 0, 0, 600), range(40, 80)
-    with pytest.raises(DataLoss, match=f"{name}/0: offsets 40 to 79 are damaged"):
-        list(read_task(asked(broker, name, mode=mode), whole))
-    with pytest.raises(DataLoss, match="offsets 50 to 59 are damaged"):
-        list(read_task(asked(broker, name, mode=mode), OffsetRange(name, 0, 50, 60)))
-    # What is damaged beside a range is no loss of it.
-    for start, end in ((0, 40), (80, 600)):
-        found = read_task(asked(broker, name, mode=mode), OffsetRange(name, 0, start, end))
-        assert offsets_in(found) == [*range(start, end)]
-    found = read_task(asked(broker, name, mode=mode, failOnDataLoss="false"), whole)
-    assert offsets_in(found) == [one for one in range(600) if one not in damaged]
-
-
-def test_a_data_directory_that_is_not_there_is_said(broker, topic_of_files, tmp_path):
-    options = asked(broker, topic_of_files, mode="files", dataDir=str(tmp_path / "none"))
-    with pytest.raises(Refused, match=r"mode=files: .*none cannot be read here"):
-        list(read_task(options, OffsetRange(topic_of_files, 0, 0, 600)))
-
-
-def test_files_that_somebody_reads_stay(broker, client):
-    small_segments(client, "held", retention_bytes=65536)
-    listed = client.execute(HoldFiles("held", 0, 0, 600, 600_000))
-    assert len(listed.files) > 5
-    assert client.compact_topic("held").segments_removed == 0
-    small_segments(client, "not-held", retention_bytes=65536)
-    assert client.compact_topic("not-held").segments_removed > 5
-    with pytest.raises(DataLoss, match="messages are gone"):
-        list(read_task(asked(broker, "not-held", mode="files"), OffsetRange("not-held", 0, 0, 600)))
