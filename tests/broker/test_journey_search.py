@@ -138,3 +138,22 @@ def test_a_search_by_status_group_and_time():
     assert len(world.execute(SearchJourneys(topic=TOPIC, group=GROUP)).rows) == 3
     assert world.execute(SearchJourneys(topic=TOPIC, group="other")).rows == []
     assert [one.offset for one in world.execute(ListJourneys(limit=2)).rows] in ([1, 2], [2, 1])
+
+
+def test_the_latest_are_those_of_all_partitions_and_no_more_than_asked_for():
+    world = World()
+    world.topic(partitions=2, max_retries=0)
+    world.group()
+    for number in range(4):
+        world.publish(b"%d" % number, partition=number % 2)
+        world.wait(10)
+    latest = world.execute(ListJourneys(limit=2)).rows
+    assert [(one.partition, one.offset) for one in latest] == [(1, 1), (0, 1)]
+    world.nack(*world.poll())
+    world.wait(10)
+    world.settle()
+    # All that died was published again, to the topic of dead letters: each with its whole journey.
+    died = world.execute(ListJourneys(limit=3)).rows
+    assert len(died) == 3
+    assert {one.topic for one in died} == {f"{TOPIC}.dlq"}
+    assert [one.start_ns for one in died] == sorted((one.start_ns for one in died), reverse=True)

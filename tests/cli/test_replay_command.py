@@ -140,6 +140,21 @@ def test_a_run_that_begins_ends_the_one_before(client):
     assert numbers(client, target) == Counter(range(400))
 
 
+def test_what_another_run_did_since_a_run_looked_is_done(client):
+    """A run that was killed may have a commit under way."""
+    source, target = topics(client, "looked", 40)
+    job = Transfer(
+        kind="replay", name="looked", source=source, target=target, selection=Selection()
+    )
+    ranges = job.ranges(client)
+    first, second = (Run(client, job, 3, lambda _: None) for _ in range(2))
+    first.move(ranges)
+    second.move(ranges)
+    assert (first.messages, first.done_meanwhile, first.lag) == (40, 0, 0)
+    assert (second.messages, second.done_meanwhile, second.lag) == (0, 40, 0)
+    assert numbers(client, target) == Counter(range(40))
+
+
 def test_a_topic_that_was_made_again_is_another_job(call, client):
     source, target = topics(client, "remade", 10)
     assert call("replay", source, "--to", target).code == Exit.OK

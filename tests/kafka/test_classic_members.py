@@ -65,7 +65,10 @@ async def sync(rig: KafkaRig, joined: dict[str, Any], **assigned: bytes) -> None
     assert answer["error_code"] == 0
 
 
-async def test_members_are_shown_with_what_their_leader_assigned(broker: Any) -> None:
+@pytest.mark.parametrize("strange", [b"of another form", assignment(secret=[0])])
+async def test_members_are_shown_with_what_their_leader_assigned(
+    broker: Any, strange: bytes
+) -> None:
     """Before they commit anything."""
     rig = KafkaRig(broker)
     joins = [join(rig, "orders"), join(rig, "orders", "not-there-yet")]
@@ -77,7 +80,7 @@ async def test_members_are_shown_with_what_their_leader_assigned(broker: Any) ->
     both = await asyncio.gather(*joining)
     (leader,) = [one for one in both if one["members"]]
     (other,) = [one for one in both if not one["members"]]
-    mine = {leader["member_id"]: assignment(orders=[0, 2]), other["member_id"]: b"of another form"}
+    mine = {leader["member_id"]: assignment(orders=[0, 2]), other["member_id"]: strange}
     described = (await broker.call("GET", "/groups/billing")).json
     assert described["state"] == "rebalancing"
     await sync(rig, leader, **mine)
