@@ -59,9 +59,9 @@ def serve_slowly(data: str) -> None:
 
     os.fdatasync = sync_slowly  # type: ignore[assignment]  # The same, later.
     os.fsync = sync_slowly  # type: ignore[assignment]  # The same, later.
-    settings = read_settings(
-        flags={("broker", "port"): 0, ("broker", "binary_port"): 0, ("broker", "data_dir"): data}
-    )
+    flags = {("broker", "port"): 0, ("broker", "binary_port"): 0, ("broker", "data_dir"): data}
+    # A log that is not read fills its pipe, and then the server waits.
+    settings = read_settings(flags={**flags, ("log", "level"): "error"})
     Serving(settings, lambda: settings, configure_logging(settings.log)).run(say)
 
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -66,14 +66,24 @@ def running(*words: str) -> Iterator[ServerProcess]:
     )
     try:
         assert process.stderr is not None, "it is a pipe"
-        line = process.stderr.readline()
-        found = re.search(r"listens on http://\S+?:(\d+)", line)
-        assert found is not None, "it says where it listens"
-        binary = re.search(r"penstock://\S+?:(\d+)", line)
-        yield ServerProcess(process, int(found[1]), None if binary is None else int(binary[1]))
+        yield ServerProcess(process, *ports_of(process.stderr))
     finally:
         process.kill()
         process.communicate()
+
+
+def ports_of(lines: Iterable[str]) -> tuple[int, int | None]:
+    """Returns the ports that a server says it listens on. What it logs before that line is no address.
+
+    A server that ends without the line is a RuntimeError with what it said.
+    """
+    said = []
+    for line in lines:
+        if http := re.search(r"listens on http://\S+?:(\d+)", line):
+            binary = re.search(r"penstock://\S+?:(\d+)", line)
+            return int(http[1]), None if binary is None else int(binary[1])
+        said.append(line)
+    raise RuntimeError(f"the server did not start: {''.join(said)[-500:]}")
 
 
 @contextmanager

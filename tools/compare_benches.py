@@ -1,7 +1,7 @@
 """Compares the benches of this tree with those of another one, in runs that take turns.
 
     git worktree add ../before 3ccc507
-    python tools/compare_benches.py ../before                           codec, log, embedded and delivery, every case
+    python tools/compare_benches.py ../before                           every case of BENCHES, which takes hours
     python tools/compare_benches.py ../before --quick --bench codec     one bench, shorter
     python tools/compare_benches.py ../before --case put --case get     only these cases
 
@@ -21,7 +21,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 THIS = Path(__file__).parents[1]
-BENCHES = ("codec", "log", "embedded", "delivery")
+BENCHES = (
+    "codec",
+    "log",
+    "embedded",
+    "delivery",
+    "server",
+    "broker",
+    "replication",
+    "transactions",
+)
+# The race without its peers: one tree is compared with the other.
+FLAGS = {"broker": ("--peers", "none")}
 # Of these a larger figure is better; all others are times, sizes and counts.
 RATES = frozenset({"messages/s", "MB/s", "x"})
 
@@ -66,8 +77,9 @@ def run(tree: Path, *arguments: str) -> str:
 
 def cases_of(bench: str, there: Path, wanted: Sequence[str]) -> list[str]:
     """The cases that both trees have."""
-    known = {*run(there, bench, "--list").split()}
-    cases = [case for case in run(THIS, bench, "--list").split() if case in known]
+    asked = (bench, *FLAGS.get(bench, ()), "--list")
+    known = {*run(there, *asked).split()}
+    cases = [case for case in run(THIS, *asked).split() if case in known]
     return [case for case in cases if not wanted or case in wanted]
 
 
@@ -82,8 +94,8 @@ def best(results: Sequence[Mapping[str, Any]]) -> float | None:
 def compare(
     there: Path, benches: Sequence[str], wanted: Sequence[str], *, rounds: int, is_quick: bool
 ) -> Iterator[Comparison]:
-    flags = ["--json", *(["--quick"] if is_quick else [])]
     for bench in benches:
+        flags = ["--json", *FLAGS.get(bench, ()), *(["--quick"] if is_quick else [])]
         for case in cases_of(bench, there, wanted):
             found: dict[Path, list[Mapping[str, Any]]] = {THIS: [], there: []}
             for number in range(rounds):

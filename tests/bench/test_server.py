@@ -5,6 +5,7 @@ import pytest
 from bench import server
 from bench.measure import Effort
 from bench.report import result_of
+from bench.server_process import ports_of
 
 BRIEF = Effort(turns=3, turn_ms_min=1)
 PROMISED = {
@@ -31,3 +32,11 @@ def test_a_case_measures_from_another_process(monkeypatch):
     result = result_of("server", case, case.measure(BRIEF))
     assert result.value >= 0
     assert result.ok is not None
+
+
+def test_a_server_that_logs_before_it_listens_is_found():
+    said = ["data in /tmp: a new directory\n", "listens on http://h:1 and penstock://h:2\n"]
+    assert ports_of(said) == (1, 2)
+    assert ports_of(["listens on http://h:1\n"]) == (1, None)
+    with pytest.raises(RuntimeError, match="no such directory"):
+        ports_of(["no such directory\n"])
