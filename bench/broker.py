@@ -15,13 +15,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
-from statistics import quantiles
+from typing import NamedTuple
+
+from penstock.api.frames import COMMAND, request_frame
+from penstock.api.publish import Publish
+from penstock.api.wire import encode_command
+from penstock.model import Message
 
 from .broker_clients import CLIENTS, BrokerContender
 from .broker_kafka import ConfluentClient
 from .broker_ours import DURABILITY, PenstockContender, following, running_ours, timed_async
 from .broker_peers import PEERS, NotStarted, running
-from .measure import FULL, Effort, collector_off
+from .floors import FloorTimes, floors
+from .measure import FULL, Effort, Quantiles, collector_off, least_us
 from .report import Case, CaseResult, Unit, on_ratio, on_value
 
 OURS = "penstock"
@@ -36,6 +42,18 @@ RATE_PER_S = 1000
 P99_US_MAX = 5000
 
 Rates = dict[str, float]
+
+
+class Latencies(NamedTuple):
+    """p50 and p99 of each broker in microseconds, the best of the turns, and what the machine cannot go below."""
+
+    times: Mapping[str, Quantiles]
+    floors: FloorTimes
+
+    def at(self, place: int) -> Rates:
+        return {name: times[place] for name, times in self.times.items()}
+
+
 Work = Callable[[BrokerContender, str, int], object]
 _topics = itertools.count()
 
@@ -217,38 +235,47 @@ class Race:
             found[size] = len(values) / seconds
         return found
 
-    def _latency(self, effort: Effort) -> dict[str, tuple[float, float]]:
-        """Returns p50 and p99 of one publish at a time, in microseconds, the best of the turns."""
+    def _latency(self, effort: Effort) -> Latencies:
+        """Returns the times of one publish at a time."""
         values = values_of(2000 if effort is FULL else 700, VALUE_BYTES)
-        best: dict[str, tuple[float, float]] = {}
-        for _ in range(TURNS):
-            for name, contender in self.participants.contenders().items():
-                topic = new_topic()
-                if isinstance(contender, PenstockContender):
-                    contender.open(topic)
-                    times = timed_async(self.participants.port(name), topic, values)
-                    best["async"] = least(best.get("async"), times)
-                contender.publish_one(topic, values[0])
-                best[name] = least(best.get(name), one_by_one(contender, topic, values))
-        return best
+        best: dict[str, Quantiles] = {}
+        with floors(request_of(values[0])) as floor:
+            for _ in range(TURNS):
+                for name, contender in self.participants.contenders().items():
+                    topic = new_topic()
+                    if isinstance(contender, PenstockContender):
+                        contender.open(topic)
+                        times = timed_async(self.participants.port(name), topic, values)
+                        best["async"] = least_us(best.get("async"), times)
+                    contender.publish_one(topic, values[0])
+                    best[name] = least_us(best.get(name), one_by_one(contender, topic, values))
+                floor.take_turn()
+        return Latencies(best, floor.times)
 
-    def _end_to_end(self, effort: Effort) -> dict[str, tuple[float, float]]:
-        """Returns p50 and p99 from a publish until another process has the message, at a thousand a second."""
+    def _end_to_end(self, effort: Effort) -> Latencies:
+        """Returns the times from a publish until another process has the message, at a thousand a second."""
         count = 2000 if effort is FULL else 600
-        best: dict[str, tuple[float, float]] = {}
-        for _ in range(TURNS if effort is FULL else 2):
-            for name, contender in self.participants.contenders().items():
-                topic = new_topic()
-                if isinstance(contender, PenstockContender):
-                    contender.open(topic)
-                with following(name, self.participants.port(name), topic, count) as process:
-                    assert process.stdout is not None, "it is a pipe"
-                    await_ready(contender, topic, process.stdout.fileno())
-                    process.stdout.readline()
-                    pace(contender, topic, count)
-                    times = json.loads(process.stdout.readlines()[-1])
-                best[name] = least(best.get(name), times)
-        return best
+        best: dict[str, Quantiles] = {}
+        with floors(request_of(values_of(1, VALUE_BYTES)[0])) as floor:
+            for _ in range(TURNS if effort is FULL else 2):
+                for name, contender in self.participants.contenders().items():
+                    topic = new_topic()
+                    if isinstance(contender, PenstockContender):
+                        contender.open(topic)
+                    with following(name, self.participants.port(name), topic, count) as process:
+                        assert process.stdout is not None, "it is a pipe"
+                        await_ready(contender, topic, process.stdout.fileno())
+                        process.stdout.readline()
+                        pace(contender, topic, count)
+                        times = json.loads(process.stdout.readlines()[-1])
+                    best[name] = least_us(best.get(name), times)
+                floor.take_turn()
+        return Latencies(best, floor.times)
+
+
+def request_of(value: bytes) -> bytes:
+    """Returns the frame of a publish, whose bytes the floors carry too."""
+    return b"".join(request_frame(COMMAND, 1, encode_command(Publish("bench", [Message(value)]))))
 
 
 def one_by_one(contender: BrokerContender, topic: str, values: Sequence[bytes]) -> list[int]:
@@ -280,13 +307,6 @@ def pace(contender: BrokerContender, topic: str, count: int) -> None:
         contender.publish_one(topic, b"%020d%0*d" % (time.monotonic_ns(), VALUE_BYTES - 20, 0))
 
 
-def least(known: tuple[float, float] | None, times_ns: Sequence[int]) -> tuple[float, float]:
-    """Returns the smaller p50 and p99, in microseconds."""
-    cuts = quantiles(times_ns, n=100)
-    found = cuts[49] / 1000, cuts[98] / 1000
-    return found if known is None else (min(known[0], found[0]), min(known[1], found[1]))
-
-
 class Judge:
     """Makes results of the figures of a race."""
 
@@ -312,9 +332,11 @@ class Judge:
         )
         return CaseResult(value, baseline, missing, self._settings(found, **more))
 
-    def kafka(self, found: Mapping[str, float], value: float, times: float) -> CaseResult:
+    def kafka(
+        self, found: Mapping[str, float], value: float, times: float, **more: object
+    ) -> CaseResult:
         redis = found.get("redis")
-        return self.against(found, value, None if redis is None else redis * times)
+        return self.against(found, value, None if redis is None else redis * times, **more)
 
     def publish(self, effort: Effort) -> CaseResult:
         found = self.race.publishing(effort, VALUE_BYTES)
@@ -385,20 +407,29 @@ class Judge:
 
     def latency(self, name: str, place: int) -> Callable[[Effort], CaseResult]:
         def measure(effort: Effort) -> CaseResult:
-            found = {one: times[place] for one, times in self.race.latency(effort).items()}
-            return self.kafka(found, found[name], KAFKA_LATENCY)
+            latencies = self.race.latency(effort)
+            found = latencies.at(place)
+            beside = latencies.floors.beside(found[name], place)
+            return self.kafka(found, found[name], KAFKA_LATENCY, **beside)
 
         return measure
 
     def end_to_end(self, effort: Effort) -> CaseResult:
-        found = {name: times[0] for name, times in self.race.end_to_end(effort).items()}
+        found, beside = self._end_to_end_at(effort, 0)
         others = [one for name, one in found.items() if name != OURS]
-        return self.against(found, found[OURS], min(others, default=None), per_s=RATE_PER_S)
+        best = min(others, default=None)
+        return self.against(found, found[OURS], best, per_s=RATE_PER_S, **beside)
 
     def end_to_end_p99(self, effort: Effort) -> CaseResult:
-        found = {name: times[1] for name, times in self.race.end_to_end(effort).items()}
+        found, beside = self._end_to_end_at(effort, 1)
         others = [one for name, one in found.items() if name != OURS]
-        return self.against(found, found[OURS], max(P99_US_MAX, min(others, default=0)))
+        best = max(P99_US_MAX, min(others, default=0))
+        return self.against(found, found[OURS], best, **beside)
+
+    def _end_to_end_at(self, effort: Effort, place: int) -> tuple[Rates, dict[str, float]]:
+        latencies = self.race.end_to_end(effort)
+        found = latencies.at(place)
+        return found, latencies.floors.beside(found[OURS], place)
 
 
 def cases(peers: Iterable[str] = tuple(PEERS)) -> tuple[Case, ...]:

@@ -14,6 +14,7 @@ from penstock.api.publish import Publish
 from penstock.api.wire import encode_command
 from penstock.model import Message
 
+from .floors import FloorTimes, floors
 from .measure import FULL, Effort
 from .report import CaseResult
 from .server_process import TOPIC, VALUE_BYTES, ServerProcess, broker, post
@@ -64,23 +65,29 @@ def turn(
     return (server.cpu_s() - before) / count * 1e6, median(took) * 1e6
 
 
-def turns(effort: Effort) -> list[tuple[tuple[float, float], tuple[float, float]]]:
-    """Both ports, one after the other, some times: the binary one first in each pair."""
+def turns(
+    effort: Effort,
+) -> tuple[list[tuple[tuple[float, float], tuple[float, float]]], FloorTimes]:
+    """Both ports and then the floors, one after the other, some times: the binary port first in each pair."""
     count = 20_000 if effort is FULL else 3_000
-    with broker() as server:
+    with broker() as server, floors(binary_request()) as floor:
         assert server.binary_port is not None, "it is on"
         binary = partial(turn, server, server.binary_port, binary_request(), binary_answer, count)
         http = partial(turn, server, server.port, http_request(), http_answer, count)
-        return [(binary(), http()) for _ in range(3)]
+        pairs = []
+        for _ in range(3):
+            pairs.append((binary(), http()))
+            floor.take_turn()
+        return pairs, floor.times
 
 
 def measure_binary_cost(effort: Effort) -> CaseResult:
-    found = turns(effort)
+    found, _ = turns(effort)
     ours, theirs = min(one[0] for one, _ in found), min(one[0] for _, one in found)
     return CaseResult(ours, theirs, settings={**SETTINGS, "clock": "the server's cpu"})
 
 
 def measure_binary_latency(effort: Effort) -> CaseResult:
-    found = turns(effort)
+    found, floor = turns(effort)
     ours, theirs = min(one[1] for one, _ in found), min(one[1] for _, one in found)
-    return CaseResult(ours, theirs, settings=SETTINGS)
+    return CaseResult(ours, theirs, settings={**SETTINGS, **floor.beside(ours)})

@@ -6,10 +6,11 @@ from itertools import count
 import pytest
 
 from bench import broker
-from bench.broker import OURS, Judge, Participants, Race, cases
+from bench.broker import OURS, Judge, Latencies, Participants, Race, cases
 from bench.broker_ours import PenstockContender, following, running_ours
 from bench.broker_peers import PEERS, BrokerPeer, Start
 from bench.command import bench as command
+from bench.floors import FloorTimes
 from bench.measure import QUICK
 from bench.plot import plot
 from bench.report import result_of
@@ -45,7 +46,8 @@ def judge(monkeypatch):
     monkeypatch.setattr(race, "consuming", lambda _effort: rates)
     monkeypatch.setattr(race, "answering_each", lambda _effort: {OURS: 1.0})
     times = {OURS: (90.0, 200.0), "async": (180.0, 300.0), "redis": (53.0, 100.0)}
-    monkeypatch.setattr(race, "latency", lambda _effort: times)
+    floors = FloorTimes(echo=(20.0, 50.0), fsync=(60.0, 400.0))
+    monkeypatch.setattr(race, "latency", lambda _effort: Latencies(times, floors))
     race.participants.skipped["beanstalkd"] = (
         "beanstalkd is not installed: apt-get install beanstalkd"
     )
@@ -67,6 +69,9 @@ def test_kafka_is_taken_from_redis_in_the_same_run(judge, monkeypatch):
     assert latency.ok
     assert latency.baseline_value == pytest.approx(102)
     assert judged(judge, "publish_latency_async", monkeypatch).ok
+    assert (latency.settings["floor_echo"], latency.settings["of_floor_echo"]) == (20.0, 4.5)
+    slowest = judged(judge, "publish_latency_p99", monkeypatch)
+    assert (slowest.settings["floor_fsync"], slowest.settings["of_floor_fsync"]) == (400.0, 0.5)
     lines = peers_table([result, latency]).splitlines()
     assert lines[0].split() == ["case", "unit", "penstock", "redis", "beanstalkd", "async"]
     assert skipped([result])["beanstalkd"].endswith("apt-get install beanstalkd")
