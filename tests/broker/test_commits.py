@@ -31,6 +31,7 @@ from penstock.errors import (
     OverCommitQuota,
     PenstockError,
     Refused,
+    RepeatDiffers,
     SequenceCommitted,
     StagingMismatch,
     UnknownStaging,
@@ -117,6 +118,31 @@ def test_a_repeat_publishes_nothing_and_is_told_where_the_messages_are(world) ->
     older = commit(world, 2)
     assert (older.is_repeat, older.last_sequence, older.places) == (True, 4, ())
     assert stored(world)[0] == [b"a"]
+
+
+def test_a_repeat_that_holds_something_else_is_refused_through_restarts(world) -> None:
+    commit(world, 4, staged(world, 4, b"a"), fingerprint="1 row, aa")
+    for stop in (world.sync, world.restart, world.kill):
+        for home in world.node.transactions.coordinators():
+            home.take_snapshot()
+        stop()
+        assert commit(world, 4, fingerprint="1 row, aa").is_repeat
+        # One that says nothing is a repeat, as it ever was.
+        assert commit(world, 4).is_repeat
+        with pytest.raises(RepeatDiffers, match="holds 1 row, aa; this repeat of it holds 2 rows"):
+            commit(world, 4, fingerprint="2 rows, bb")
+        with pytest.raises(SequenceCommitted) as late:
+            staged(world, 4)
+        assert late.value.fields["fingerprint"] == "1 row, aa"
+    assert stored(world)[0] == [b"a"]
+    assert not commit(world, 5, staged(world, 5, b"b"), fingerprint="2 rows, bb").is_repeat
+    facts = world.execute(DescribeCommitName(NAME))
+    assert (facts.sequence, facts.fingerprint) == (5, "2 rows, bb")
+    # What was committed without one is compared with nothing.
+    commit(world, 6, staged(world, 6, b"c"))
+    assert commit(world, 6, fingerprint="3 rows, cc").is_repeat
+    with pytest.raises(Refused, match="fingerprint is 0 to 100 characters"):
+        commit(world, 7, fingerprint="x" * 101)
 
 
 def test_a_name_is_remembered_through_restarts_and_snapshots(world) -> None:

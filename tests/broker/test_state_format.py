@@ -40,13 +40,14 @@ from penstock.errors import UnsupportedFormat
 from penstock.log.records import RecordFormat
 from penstock.schedules import ScheduleRecord
 from penstock.transactions import NamedCommitRecord, TransactionRecord
-from penstock.transactions.commit_records import NamedStagingsEnded
+from penstock.transactions import commit_records as commits
 from penstock.transactions.records import ProducerInitialised
 
 from .world import WALL_NS
 
 GOLDEN = Path(__file__).parent / "golden" / f"state-{FORMAT.version}.bin"
 SCATTERED = runs_of(BitMap64([1, 5, 70_000, 1 << 40]))
+COMMIT = commits.StagingsEnd.COMMIT
 EDIT = Edit(key=b"k", is_key_set=True)
 # Every kind; those that have gained fields with these, and as version 1 wrote them.
 RECORDS: tuple[PartitionRecord, ...] = (
@@ -111,6 +112,18 @@ RECORDS: tuple[PartitionRecord, ...] = (
     delays.PendingDelays(0, (3, 1), b"\x01" * 8),
     delays.DelayKeys(0, ((b"key", 3),)),
     delays.DelaysLost(0, 1, (4, 1)),
+    commits.CommitNameOpened(0, 9, "nightly", "key"),
+    commits.NamedStagingOpened(0, 1 << 62, 9, 7, "job-12", "task 3", WALL_NS),
+    commits.NamedStagingGrown(0, 1 << 62, ((3, 0),)),
+    commits.NamedStagingsDecided(0, 9, COMMIT, 6, "job", False, (5,), (), 1, (2,), WALL_NS),
+    commits.NamedStagingsDecided(0, 9, COMMIT, 7, "job", True, (6,), (), 2, (1,), WALL_NS, "1 row"),
+    commits.NamedCommitConcluded(0, 9, ()),
+    commits.CommitNameImage(0, 9, "nightly", "key", "job", 6, False, WALL_NS, (5,), (), (), ()),
+    commits.CommitNameImage(
+        *(0, 9, "nightly", "key", "job", 7, True, WALL_NS, (6,), ((3, 0),), (2,), ()), "1 row"
+    ),
+    commits.NamedStagingsEnded(0, 9, 7, (6,), (), ((0, 2),)),
+    commits.NamedStagingsEnded(0, 9, 7, (6,), (), ((0, 2),), "nightly"),
 )
 # Without their last fields these are what version 1 wrote.
 LAST_FIELDS = {
@@ -123,7 +136,15 @@ LAST_FIELDS = {
     kinds.AckedLate: 1,
     GroupClosed: 1,
     Forwarded: 1,
+    commits.NamedStagingsDecided: 1,
+    commits.CommitNameImage: 1,
+    commits.NamedStagingsEnded: 1,
 }
+
+
+def is_of_commits(record: PartitionRecord) -> bool:
+    """Whether a file has had this kind since version 4."""
+    return isinstance(record, NamedCommitRecord)
 
 
 def written() -> bytes:
@@ -136,7 +157,6 @@ def test_every_kind_of_record_is_in_the_file() -> None:
     """Those of transactions and schedules are formats of their own packages."""
     others = {
         *get_args(TransactionRecord),
-        *get_args(NamedCommitRecord),
         *get_args(kinds.ClaimRecord),
         *get_args(ScheduleRecord),
     }
@@ -156,7 +176,13 @@ def test_the_file_is_read() -> None:
 def test_the_file_of_version_2_is_read() -> None:
     ((head, batch),) = batches_in(GOLDEN.with_name("state-2.bin").read_bytes())
     since = {kinds.Committed(1, 40, 30, "", "lakes/orders"), Forwarded(0, 2, 17)}
-    expected = tuple(one for one in RECORDS if one not in since)
+    expected = tuple(one for one in RECORDS if one not in since and not is_of_commits(one))
+    assert tuple(FORMAT.from_batch(batch, head, "golden")) == expected
+
+
+def test_the_file_of_version_3_is_read() -> None:
+    ((head, batch),) = batches_in(GOLDEN.with_name("state-3.bin").read_bytes())
+    expected = tuple(one for one in RECORDS if not is_of_commits(one))
     assert tuple(FORMAT.from_batch(batch, head, "golden")) == expected
 
 
@@ -185,7 +211,7 @@ def test_records_of_transactions_are_read_without_fields_that_came_later() -> No
         ProducerInitialised(0, 614, "p", 1, 60_000, WALL_NS, True): [
             *(96, 0, 614, "p", 1, 60_000, WALL_NS, True)
         ],
-        NamedStagingsEnded(0, 5, 7, (8,), (), ((0, 2),)): [118, 0, 5, 7, [8], [], [[0, 2]]],
+        commits.NamedStagingsEnded(0, 5, 7, (8,), (), ((0, 2),)): [118, 0, 5, 7, [8], [], [[0, 2]]],
     }
     for record, fields in former.items():
         read = msgspec.msgpack.decode(msgspec.msgpack.encode(fields), type=PartitionRecord)

@@ -72,7 +72,7 @@ async def test_a_commit_over_two_partitions_and_its_repeat(tmp_path, fsync):
 async def test_refusals_have_codes_and_change_nothing(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic("orders")
-        await commit(broker, 0, (await opened(broker, 0), 0))
+        await commit(broker, 0, (await opened(broker, 0), 0), fingerprint="1 row")
         one, other = await opened(broker, 1), await opened(broker, 1, name="other")
         await stage(broker, one, "a")
         message = {"topic": "orders", "messages": [{"value": "x"}]}
@@ -80,6 +80,12 @@ async def test_refusals_have_codes_and_change_nothing(tmp_path):
         good, ref = {"sequence": 1, "writer": "w"}, {"staging": one, "messages": 1}
         for path, body, status, code in (
             ("/commits/sink/stagings", {**good, "sequence": 0}, 409, "SEQUENCE_COMMITTED"),
+            (
+                "/commits/sink",
+                {"sequence": 0, "writer": "w", "stagings": [], "fingerprint": "2 rows"},
+                409,
+                "REPEAT_DIFFERS",
+            ),
             ("/commits/sink/stagings", {**good, "writer": "v"}, 409, "COMMIT_NAME_TAKEN"),
             ("/commits/sink/stagings", {**good, "sequence": -1}, 400, "INVALID_ARGUMENT"),
             ("/commits/sink/stagings", {**good, "sequence": 1 << 53}, 400, "INVALID_ARGUMENT"),

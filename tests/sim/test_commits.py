@@ -107,14 +107,14 @@ def stagings_are_lost_in_a_snapshot(patch: Patch) -> None:
 def losers_are_published_too(patch: Patch) -> None:
     original = NamedCommits.commit
 
-    def commit(commits: NamedCommits, name: Any, *rest: Any, **options: Any) -> bool:
+    def commit(commits: NamedCommits, name: Any, *rest: Any) -> bool:
         patch.setattr(CommitNames, "losers", lambda *_: [])
-        listed = dict(rest[2])
+        command, listed, now = rest
         for one in name.stagings.values():
-            if one.sequence == rest[0]:
+            if one.sequence == command.sequence:
                 count = sum(staged.message_count for _, staged in commits.staged(one))
                 listed[one.staging_id] = count
-        return original(commits, name, rest[0], rest[1], listed, rest[3], **options)
+        return original(commits, name, command, listed, now)
 
     patch.setattr(NamedCommits, "commit", commit)
 
@@ -122,6 +122,11 @@ def losers_are_published_too(patch: Patch) -> None:
 @bug(6, Checker.TRANSACTION, Checker.NAMED_COMMIT)
 def a_repeat_is_committed_again(patch: Patch) -> None:
     patch.setattr(CommitNames, "is_committed", lambda *_: False)
+
+
+@bug(12, Checker.NAMED_COMMIT)
+def a_repeat_that_differs_passes(patch: Patch) -> None:
+    patch.setattr(CommitNames, "require_same", lambda *_: None)
 
 
 @bug(12, Checker.TRANSACTION, Checker.NAMED_COMMIT, Checker.LIVENESS, Checker.SURPRISE)

@@ -114,10 +114,11 @@ class NamedCommit(NamedTuple):
 class CommitStagings(Command[NamedCommit], frozen=True):
     """Publish exactly these stagings of a name, once, for ever, and drop all others of this sequence and lower ones.
 
-    A sequence at or below the last one is answered, and publishes nothing. NotFound: nothing was ever staged under the
-    name; CommitNameTaken; UnknownStaging; StagingMismatch: one is of another name, sequence or writer, or holds another
-    number of messages, or answers what another one of the list does; CommitInProgress; OverCommitQuota: too many at
-    once; PartitionFaulty.
+    A sequence at or below the last one is answered, and publishes nothing. `fingerprint` is what the commit holds, in
+    words of its client. RepeatDiffers: the sequence is the last one, and was committed with another one. NotFound:
+    nothing was ever staged under the name; CommitNameTaken; UnknownStaging; StagingMismatch: one is of another name,
+    sequence or writer, or holds another number of messages, or answers what another one of the list does;
+    CommitInProgress; OverCommitQuota: too many at once; PartitionFaulty.
     """
 
     action: ClassVar[Action] = Action.PUBLISH
@@ -128,6 +129,7 @@ class CommitStagings(Command[NamedCommit], frozen=True):
     stagings: Sequence[StagingRef]
     # No other commit of this name comes: it is forgotten after 24 hours, and can never publish these stagings again.
     is_one_off: bool = False
+    fingerprint: str = ""
 
     def end_of(self) -> int | str:
         return self.name
@@ -167,6 +169,8 @@ class CommitNameFacts(msgspec.Struct, frozen=True):
     staging_count: int
     staged_messages: int
     staged_bytes: int
+    # What the last commit holds, in words of its client; empty if it said none.
+    fingerprint: str = ""
     # Of one name that is asked for; not in a list.
     stagings: tuple[StagingFacts, ...] = ()
 

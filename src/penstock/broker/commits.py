@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
+from ..api.commits import CommitStagings
 from ..api.principals import LOCAL, Principal
 from ..errors import (
     Fatal,
@@ -59,7 +60,7 @@ class NamedCommits:
     def __init__(self, node: "Node") -> None:
         self._node = node
         # Commits that wait for their stagings, by name; soft, as those of transactions.
-        self._committing: dict[str, tuple[int, str, dict[int, int], bool]] = {}
+        self._committing: dict[str, tuple[CommitStagings, dict[int, int]]] = {}
 
     # Where names are.
 
@@ -159,14 +160,7 @@ class NamedCommits:
             home.record((record,), now)
 
     def commit(
-        self,
-        name: CommitName,
-        sequence: int,
-        writer: str,
-        listed: dict[int, int],
-        now: Now,
-        *,
-        is_one_off: bool,
+        self, name: CommitName, command: CommitStagings, listed: dict[int, int], now: Now
     ) -> bool:
         """Decide a commit of a new sequence, if its stagings are durable; False: not yet, but after the sync that makes
         them so.
@@ -174,9 +168,9 @@ class NamedCommits:
         `listed` has the number of messages of each staging. UnknownStaging, StagingMismatch, CommitInProgress,
         PartitionFaulty.
         """
-        home = self.home(name.name)
+        home, sequence = self.home(name.name), command.sequence
         names = home.machine.commit_names
-        chosen = names.listed(name, sequence, writer, [*listed])
+        chosen = names.listed(name, sequence, command.writer, [*listed])
         is_durable = True
         for staging in chosen:
             count = 0
@@ -187,7 +181,7 @@ class NamedCommits:
                 text, wanted = staging_text(staging.staging_id), listed[staging.staging_id]
                 raise StagingMismatch(text, f"holds {count} messages, not {wanted}")
         if not is_durable:
-            self._committing[name.name] = sequence, writer, listed, is_one_off
+            self._committing[name.name] = command, listed
             return False
         self._require_distinct(chosen)
         published = tuple(one.staging_id for one in chosen)
@@ -197,9 +191,7 @@ class NamedCommits:
             name,
             now,
             end=StagingsEnd.COMMIT,
-            sequence=sequence,
-            writer=writer,
-            is_one_off=is_one_off,
+            command=command,
             published=published,
             dropped=dropped,
         )
@@ -209,14 +201,13 @@ class NamedCommits:
     def decide_staged(self, now: Now) -> bool:
         """Decide the commits that were asked for and whose stagings are durable by now. False: there are none."""
         has_decided = False
-        for text, (sequence, writer, listed, is_one_off) in [*self._committing.items()]:
+        for text, (command, listed) in [*self._committing.items()]:
             del self._committing[text]
             try:
                 name = self.find(text)
-                if not self.home(text).machine.commit_names.is_committed(name, sequence, writer):
-                    has_decided |= self.commit(
-                        name, sequence, writer, listed, now, is_one_off=is_one_off
-                    )
+                names = self.home(text).machine.commit_names
+                if not names.is_committed(name, command.sequence, command.writer):
+                    has_decided |= self.commit(name, command, listed, now)
             except Fatal:
                 raise
             except PenstockError:
@@ -265,9 +256,7 @@ class NamedCommits:
         now: Now,
         *,
         end: StagingsEnd,
-        sequence: int = -1,
-        writer: str = "",
-        is_one_off: bool = False,
+        command: CommitStagings | None = None,
         published: tuple[int, ...] = (),
         dropped: tuple[int, ...] = (),
     ) -> None:
@@ -278,14 +267,15 @@ class NamedCommits:
             0,
             name.name_id,
             end,
-            sequence,
-            writer,
-            is_one_off,
+            -1 if command is None else command.sequence,
+            "" if command is None else command.writer,
+            command is not None and command.is_one_off,
             published,
             dropped,
             home.machine.outbox.next_sequence,
             counts,
             now.wall_ns,
+            "" if command is None else command.fingerprint,
         )
         home.record((record,), now)
 

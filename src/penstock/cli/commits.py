@@ -76,7 +76,7 @@ def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
         f" messages of {one.writer} {one.attempt}".rstrip()
         for one in found.stagings
     ]
-    facts = {"complete": found.is_complete, "one_off": found.is_one_off}
+    facts = {"complete": found.is_complete, "one_off": found.is_one_off, "holds": found.fingerprint}
     output.record({**row_of(found), **facts, "offsets": offsets, "staged": staged})
 
 

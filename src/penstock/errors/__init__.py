@@ -36,6 +36,7 @@
         TransactionInProgress    the last one is decided and being applied: try again
         CommitNameTaken      another writer commits under this name
         SequenceCommitted    a staging for a sequence that is committed
+        RepeatDiffers        a commit of a sequence that is committed, with something else in it
         Fenced               a node of a later epoch leads, or has been promised to
         StagingMismatch      a staging that is not of this commit, or does not hold what the commit says
         CommitInProgress     the last commit of this name is being applied: try again
@@ -174,6 +175,7 @@ from .transactions import (
     OverCommitQuota,
     OverStagingQuota,
     ProducerFenced,
+    RepeatDiffers,
     SequenceCommitted,
     StagingMismatch,
     TransactionEnded,
@@ -233,6 +235,7 @@ __all__ = [
     "PenstockError",
     "ProducerFenced",
     "Refused",
+    "RepeatDiffers",
     "SchemaInUse",
     "SchemaViolation",
     "SchemasReadOnly",

@@ -84,12 +84,28 @@ class CommitNameTaken(Refused):
 class SequenceCommitted(Refused):
     code = "SEQUENCE_COMMITTED"
 
-    def __init__(self, name: str, sequence: int, *, last: int) -> None:
+    def __init__(self, name: str, sequence: int, *, last: int, fingerprint: str = "") -> None:
+        """`fingerprint`: what the commit of the sequence `last` holds, if its client said so."""
         super().__init__(
             f"{name} is committed up to {last}, so nothing can be staged for {sequence}",
             name=name,
             sequence=sequence,
             last_sequence=last,
+            fingerprint=fingerprint,
+        )
+
+
+class RepeatDiffers(Refused):
+    code = "REPEAT_DIFFERS"
+
+    def __init__(self, name: str, sequence: int, *, held: str, said: str) -> None:
+        super().__init__(
+            f"sequence {sequence} of {name} is committed and holds {held}; this repeat of it holds {said}, and nothing "
+            "of that was published. Repeat what it was, or commit the difference under another name or sequence",
+            name=name,
+            sequence=sequence,
+            held=held,
+            said=said,
         )
 
 

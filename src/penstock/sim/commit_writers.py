@@ -14,7 +14,14 @@ from ..api.commits import (
     StagingRef,
 )
 from ..api.transactions import Placed
-from ..errors import CommitInProgress, NotFound, SequenceCommitted, StagingMismatch, Unavailable
+from ..errors import (
+    CommitInProgress,
+    NotFound,
+    RepeatDiffers,
+    SequenceCommitted,
+    StagingMismatch,
+    Unavailable,
+)
 from ..model import Message
 from ..transactions.names import STAGING_LIFE_NS
 from .client import WorldView
@@ -60,6 +67,8 @@ class SimCommit:
     attempts: list[CommitAttempt]
     stagings: list[StagingRef]
     transaction: SimTransaction
+    # What the node compares a repeat by; empty once it has refused one.
+    fingerprint: str
     places: tuple[Placed, ...] = ()
     # Whether the node has told of it to the writer that sent it.
     is_told: bool = False
@@ -278,13 +287,20 @@ class CommitWriter:
             attempt.transaction.messages = {}
             books.consume(transaction, attempt.transaction.inputs)
             attempt.transaction.inputs = set()
-        return SimCommit(self.sequence, chosen, [one.ref for one in chosen], transaction)
+        refs = [one.ref for one in chosen]
+        return SimCommit(self.sequence, chosen, refs, transaction, transaction.name)
 
     def _commit(self, driver: SimDriver, commit: SimCommit) -> None:
         try:
             done = self._sent(driver, commit)
         except (Unavailable, CommitInProgress) as error:
             self.world.note(f"refused: {error.code}")
+            return
+        except RepeatDiffers as error:
+            held = {one.fingerprint for one in self.doubtful}
+            self._require(error.fields["held"] in held, f"refused, and it was not: {error}")
+            # What a former self has committed counts, whatever this one would have.
+            commit.fingerprint = ""
             return
         except (NotFound, StagingMismatch) as error:
             story = f"a commit of what was answered is refused: {error}"
@@ -305,7 +321,12 @@ class CommitWriter:
         self._finish()
 
     def _sent(self, driver: SimDriver, commit: SimCommit) -> NamedCommit:
-        return driver.execute(CommitStagings(self.name, commit.sequence, _WRITER, commit.stagings))
+        return driver.execute(
+            CommitStagings(
+                *(self.name, commit.sequence, _WRITER, commit.stagings),
+                fingerprint=commit.fingerprint,
+            )
+        )
 
     def _settle(self, commit: SimCommit, done: NamedCommit) -> None:
         """Violation: the answer does not say where the messages are, or messages of two commits are there."""
@@ -320,6 +341,8 @@ class CommitWriter:
             there = [one for one in mine if books.transactions.is_there(one.transaction)]
             self._require(len(there) <= 1, "two commits of one sequence were published")
             winner = there[0] if there else commit
+            is_same = winner is commit or not commit.fingerprint
+            self._require(is_same, f"{commit.fingerprint} passes for {winner.fingerprint}")
         for one in mine:
             if one is winner:
                 books.transactions.committed(one.transaction, done.places)

@@ -68,6 +68,8 @@ class NamedStagingsDecided(_Record, frozen=True, tag=115):
     first_sequence: int
     counts: tuple[int, ...]
     at_ns: int
+    # What a commit holds, in words of its client, by which a repeat is compared with it; empty if it said none.
+    fingerprint: str = ""
 
     def letters(self) -> range:
         """Sequences of the letters."""
@@ -95,6 +97,7 @@ class CommitNameImage(_Record, frozen=True, tag=117):
     participants: tuple[tuple[int, int], ...]
     letters: tuple[int, ...]
     places: tuple[Place, ...]
+    fingerprint: str = ""
 
 
 class NamedStagingsEnded(_Record, frozen=True, tag=118):

@@ -12,6 +12,7 @@ from ..errors import (
     CommitInProgress,
     CommitNameTaken,
     OverCommitQuota,
+    RepeatDiffers,
     SequenceCommitted,
     StagingMismatch,
     UnknownStaging,
@@ -76,6 +77,8 @@ class CommitName:
     applied: frozenset[int] = frozenset()
     participants: tuple[Participant, ...] = ()
     letters: set[int] = field(default_factory=set)
+    # What the last commit holds, in words of its client; empty if it said none.
+    fingerprint: str = ""
     # What the last commit lists, until its client was told of it. Not recorded: after a restart that client asks again.
     unanswered: frozenset[str] | None = None
 
@@ -133,7 +136,9 @@ class CommitNames:
         """Refuse a staging for a sequence that is committed, or of a writer that is not the name's."""
         self._require_writer(name, writer)
         if sequence <= name.sequence:
-            raise SequenceCommitted(name.name, sequence, last=name.sequence)
+            raise SequenceCommitted(
+                name.name, sequence, last=name.sequence, fingerprint=name.fingerprint
+            )
         if len(name.stagings) >= STAGINGS_MAX:
             raise OverCommitQuota(f"stagings that wait under {name.name}", limit=STAGINGS_MAX)
 
@@ -156,6 +161,11 @@ class CommitNames:
         """Whether a commit of this sequence is a repeat. CommitNameTaken: it is another writer's name."""
         self._require_writer(name, writer)
         return sequence <= name.sequence
+
+    def require_same(self, name: CommitName, sequence: int, fingerprint: str) -> None:
+        """Refuse a repeat of the last commit that holds something else, if both say what they hold."""
+        if sequence == name.sequence and fingerprint and name.fingerprint not in {"", fingerprint}:
+            raise RepeatDiffers(name.name, sequence, held=name.fingerprint, said=fingerprint)
 
     def listed(
         self, name: CommitName, sequence: int, writer: str, staging_ids: Sequence[int]
@@ -258,6 +268,7 @@ class CommitNames:
         if record.end is StagingsEnd.COMMIT:
             name.sequence, name.writer = record.sequence, record.writer
             name.is_one_off, name.at_ns, name.places = record.is_one_off, record.at_ns, ()
+            name.fingerprint = record.fingerprint
             # Only those that publish something are waited for.
             numbered = enumerate(parts.items(), record.first_sequence)
             publishing = {one: key for one, (key, part) in numbered if part.published}
@@ -293,6 +304,7 @@ class CommitNames:
             frozenset(record.stagings),
             record.participants,
             set(record.letters),
+            record.fingerprint,
         )
         self._add(name)
         self._letters.update(dict.fromkeys(name.letters, name))
@@ -314,6 +326,7 @@ class CommitNames:
                 one.participants,
                 tuple(sorted(one.letters)),
                 one.places,
+                one.fingerprint,
             )
         for staging in self.stagings.values():
             yield NamedStagingOpened(

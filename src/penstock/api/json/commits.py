@@ -58,12 +58,16 @@ class StagingRefIn(Strict):
 
 
 class NamedCommitIn(Strict):
-    """Exactly these stagings are published. `one_off`: no other commit of this name comes."""
+    """Exactly these stagings are published. `one_off`: no other commit of this name comes.
+
+    `fingerprint` says what the commit holds, in at most 100 characters; a repeat with another one is refused.
+    """
 
     sequence: Int64
     writer: str
     stagings: list[StagingRefIn]
     one_off: bool = False
+    fingerprint: str = ""
 
 
 class NamedCommitOut(msgspec.Struct):
@@ -112,6 +116,7 @@ class CommitNameOut(msgspec.Struct):
     age_ms: int | None
     complete: bool
     one_off: bool
+    fingerprint: str
     offsets: list[PlacedOut]
     staging_count: int
     staged_messages: int
@@ -147,6 +152,7 @@ def _fields(one: CommitNameFacts) -> dict[str, object]:
         "age_ms": one.age_ms,
         "complete": one.is_complete,
         "one_off": one.is_one_off,
+        "fingerprint": one.fingerprint,
         "offsets": [PlacedOut(*each) for each in one.places],
         "staging_count": one.staging_count,
         "staged_messages": one.staged_messages,

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _MS = 1_000_000
 _TEXT_MAX = 250
+_FINGERPRINT_MAX = 100
 # A staging belongs to one attempt, which has one epoch.
 _EPOCH = 0
 
@@ -59,11 +60,11 @@ def _checked_commit(name: str, sequence: int, writer: str) -> None:
     _checked_text("writer", writer, least=1)
 
 
-def _checked_text(what: str, text: str, *, least: int) -> None:
-    if not least <= len(text) <= _TEXT_MAX or not text.isprintable():
+def _checked_text(what: str, text: str, *, least: int, most: int = _TEXT_MAX) -> None:
+    if not least <= len(text) <= most or not text.isprintable():
         raise Refused(
-            f"{what} is {least} to {_TEXT_MAX} characters that can be printed, got {len(text)}",
-            limit=_TEXT_MAX,
+            f"{what} is {least} to {most} characters that can be printed, got {len(text)}",
+            limit=most,
         )
 
 
@@ -115,6 +116,7 @@ def stage_batch(node: "Node", command: StageNamedBatch, now: Now) -> Staged:
 def commit(node: "Node", command: CommitStagings, now: Now) -> NamedCommit:
     sequence, writer = command.sequence, command.writer
     _checked_commit(command.name, sequence, writer)
+    _checked_text("fingerprint", command.fingerprint, least=0, most=_FINGERPRINT_MAX)
     if len(command.stagings) > STAGINGS_MAX:
         raise Refused(
             f"a commit has at most {STAGINGS_MAX} stagings, got {len(command.stagings)}",
@@ -132,9 +134,9 @@ def commit(node: "Node", command: CommitStagings, now: Now) -> NamedCommit:
         listed = {staging_number(one.staging): one.messages for one in command.stagings}
         if len(listed) < len(command.stagings):
             raise Refused("a commit names a staging twice")
-        is_one_off = command.is_one_off
-        if not node.commits.commit(name, sequence, writer, listed, now, is_one_off=is_one_off):
+        if not node.commits.commit(name, command, listed, now):
             return NamedCommit(name.name, sequence, name.sequence, False, False, ())
+    names.require_same(name, sequence, command.fingerprint)
     is_last = sequence == name.sequence
     is_complete = not is_last or name.is_applied
     # A step of the commit that published these; another list for the same sequence publishes nothing.
@@ -201,6 +203,7 @@ def _described(
         len(stagings),
         sum(one.messages for one in parts),
         sum(one.size_bytes for one in parts),
+        name.fingerprint,
         tuple(stagings) if with_stagings else (),
     )
 

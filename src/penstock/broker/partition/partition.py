@@ -47,7 +47,7 @@ from .records import (
 from .side_log import SideLog
 from .timetable import Timetable
 
-FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=3, oldest=1)
+FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=4, oldest=1)
 _READ_BYTES = 1 << 20
 # These two bound what a restart replays to well below a second.
 _DECISIONS_A_SNAPSHOT = 20_000

@@ -368,8 +368,12 @@ class AsyncClient(AsyncSchedules, AsyncSchemas):
         handles: Iterable[StagingHandle],
         *,
         one_off: bool = False,
+        fingerprint: str = "",
     ) -> NamedCommit:
         """Publish exactly these stagings, once, for ever. `is_repeat`: this sequence was committed before.
+
+        `fingerprint` says what the commit holds, such as a count and a sum, in at most 100 characters. RepeatDiffers:
+        it is a repeat of the last sequence, which was committed with another one.
 
         All others of the sequence and of lower ones are dropped. `one_off`: no other commit of this name comes, and it
         is forgotten after a day. CommitNameTaken, UnknownStaging, StagingMismatch: nothing was published.
@@ -380,7 +384,7 @@ class AsyncClient(AsyncSchedules, AsyncSchemas):
             # The first staging makes the name, and a commit without any may be the first.
             with suppress(SequenceCommitted):
                 await self.execute(OpenStaging(*key))
-        return await self.execute(CommitStagings(*key, refs, one_off))
+        return await self.execute(CommitStagings(*key, refs, one_off, fingerprint))
 
     async def drop_stagings(self, handles: Iterable[StagingHandle]) -> int:
         """Give stagings up before their commit; how many there were."""

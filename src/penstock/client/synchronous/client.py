@@ -363,8 +363,12 @@ class Client(Schedules, Schemas):
         handles: Iterable[StagingHandle],
         *,
         one_off: bool = False,
+        fingerprint: str = "",
     ) -> NamedCommit:
         """Publish exactly these stagings, once, for ever. `is_repeat`: this sequence was committed before.
+
+        `fingerprint` says what the commit holds, such as a count and a sum, in at most 100 characters. RepeatDiffers:
+        it is a repeat of the last sequence, which was committed with another one.
 
         All others of the sequence and of lower ones are dropped. `one_off`: no other commit of this name comes, and it
         is forgotten after a day. CommitNameTaken, UnknownStaging, StagingMismatch: nothing was published.
@@ -375,7 +379,7 @@ class Client(Schedules, Schemas):
             # The first staging makes the name, and a commit without any may be the first.
             with suppress(SequenceCommitted):
                 self.execute(OpenStaging(*key))
-        return self.execute(CommitStagings(*key, refs, one_off))
+        return self.execute(CommitStagings(*key, refs, one_off, fingerprint))
 
     def drop_stagings(self, handles: Iterable[StagingHandle]) -> int:
         """Give stagings up before their commit; how many there were."""

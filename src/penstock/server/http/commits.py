@@ -48,6 +48,7 @@ from ...errors import (
     OverCommitQuota,
     OverStagingQuota,
     PartitionFaulty,
+    RepeatDiffers,
     SchemaViolation,
     SequenceCommitted,
     StagingMismatch,
@@ -115,7 +116,12 @@ async def commit(request: Request) -> Answer:
     said = request.json(_COMMIT)
     stagings = [StagingRef(one.staging, one.messages) for one in said.stagings]
     command = CommitStagings(
-        request.params["commit"], said.sequence, said.writer, stagings, said.one_off
+        request.params["commit"],
+        said.sequence,
+        said.writer,
+        stagings,
+        said.one_off,
+        said.fingerprint,
     )
     return json_response(commit_out(await request.execute(command)))
 
@@ -234,6 +240,7 @@ ROUTES = (
             UnknownStaging,
             CommitNameTaken,
             StagingMismatch,
+            RepeatDiffers,
             CommitInProgress,
             OverCommitQuota,
             PartitionFaulty,

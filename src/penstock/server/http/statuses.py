@@ -32,6 +32,7 @@ STATUS_OF: Mapping[type[PenstockError], int] = MappingProxyType(
         errors.TransactionInProgress: 409,
         errors.CommitNameTaken: 409,
         errors.SequenceCommitted: 409,
+        errors.RepeatDiffers: 409,
         errors.StagingMismatch: 409,
         errors.CommitInProgress: 409,
         errors.OverCommitQuota: 409,
