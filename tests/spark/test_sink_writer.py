@@ -20,8 +20,8 @@ def values(client, topic):
     return Counter(int(message.value) for _, message in client.read(topic))
 
 
-def direct_writer(broker, topic):
-    given = {"url": broker, "topic": topic, "sinkId": topic, "sequence": "1"}
+def direct_writer(broker, topic, sequence=1, **options):
+    given = {"url": broker, "topic": topic, "sinkId": topic, "sequence": str(sequence), **options}
     return BatchWriter(parse_sink_options(given, UsedBy.BATCH))
 
 
@@ -44,6 +44,46 @@ def test_a_repeat_is_told_with_the_number_of_rows(broker, client, topic, caplog)
         writer.commit([done])
         assert "2 rows are not published again" in caplog.text
     assert values(client, topic) == Counter([1, 2])
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["staged before", "staged too late"])
+def test_a_repeat_with_other_rows_is_refused_or_skipped(broker, client, topic, caplog, is_late):
+    writer = direct_writer(broker, topic)
+    skipping = direct_writer(broker, topic, onRepeat="skip")
+    others = [(b"1", b"2", b"3"), (b"1", b"3"), (b"1",)]
+    done = [writer.write(rows(*other)) for other in others] if not is_late else []
+    writer.commit([writer.write(rows(b"1")), writer.write(rows(b"2"))])
+    done = done or [writer.write(rows(*other)) for other in others]
+    for other in done:
+        with pytest.raises(Refused, match=r"was committed with 2 rows, .* and not with"):
+            writer.commit([other])
+        caplog.clear()
+        skipping.commit([other])
+        assert f"{other.held.rows} rows are not published again" in caplog.text
+    with pytest.raises(Refused, match="not with 0 rows"):
+        writer.commit([writer.write(rows())])
+    # The same rows in another order, from other tasks.
+    writer.commit([writer.write(rows(b"2", b"1")), writer.write(rows())])
+    assert values(client, topic) == Counter([1, 2])
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["staged before", "staged too late"])
+def test_a_sequence_below_the_last_one_is_refused_or_skipped(
+    broker, client, topic, caplog, is_late
+):
+    older = direct_writer(broker, topic, sequence=20260130)
+    skipping = direct_writer(broker, topic, sequence=20260130, ifOlder="skip")
+    done = older.write(rows(b"1")) if not is_late else None
+    newer = direct_writer(broker, topic, sequence=20260131)
+    newer.commit([newer.write(rows(b"2"))])
+    done = done or older.write(rows(b"1"))
+    with pytest.raises(
+        Refused, match=r"sequence 20260130 of .* is older than the last one, 20260131"
+    ):
+        older.commit([done])
+    skipping.commit([done])
+    assert "1 rows are not published again" in caplog.text
+    assert values(client, topic) == Counter([2])
 
 
 def test_rows_of_a_batch_that_is_partly_a_repeat_are_not_published(broker, client, topic):

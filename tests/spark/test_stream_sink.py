@@ -82,6 +82,36 @@ def test_a_name_that_another_checkpoint_used_is_refused_with_the_way_out(client,
     assert values(client, topic) == Counter(range(10))
 
 
+def numbers_of(spark, broker, source):
+    options = {"url": broker, "subscribe": source, "startingOffsets": "earliest"}
+    return spark.readStream.format("penstock").options(**options).load().select("value")
+
+
+def test_an_older_checkpoint_that_plans_a_batch_anew_is_refused(spark, broker, client, topic, load):
+    """Spark forgot what it had planned: the batch has the number of one that is there, and other rows."""
+    source = f"{topic}.source"
+    client.create_topic(source)
+    with client.producer(source) as producer:
+        for number in range(100):
+            producer.send(b"%d" % number)
+    load.run(numbers_of(spark, broker, source))
+    planned, done = (load.checkpoint / kind for kind in ("offsets", "commits"))
+    offsets = (planned / "0").read_bytes()
+    for file in [*planned.glob("*0*"), *done.glob("*0*")]:
+        file.unlink()
+    client.publish(source, b"100")
+    text = load.failure(numbers_of(spark, broker, source))
+    assert "was committed with 100 rows, " in text
+    assert "onRepeat=skip" in text
+    assert values(client, topic) == Counter(range(100))
+    # With the file that it had lost the batch is what it was.
+    for file in planned.glob("*0*"):
+        file.unlink()
+    (planned / "0").write_bytes(offsets)
+    load.run(numbers_of(spark, broker, source))
+    assert values(client, topic) == Counter(range(101))
+
+
 def test_complete_mode_is_refused(client, topic, load):
     load.fill(0, 1)
     counts = load.frame().groupBy("value").count().select("value")

@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
-from typing import TYPE_CHECKING
+from operator import add
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -19,9 +21,17 @@ from pyspark.sql.datasource import (
 )
 
 from ..client.stagings import CommitKey, StagingHandle
-from ..errors import CommitNameTaken, PenstockError, Refused, SequenceCommitted, Unavailable
+from ..errors import (
+    CommitNameTaken,
+    PenstockError,
+    Refused,
+    RepeatDiffers,
+    SequenceCommitted,
+    Unavailable,
+)
 from .batch import freeze_loaded_modules
-from .sink_options import SinkOptions
+from .fingerprint import Fingerprint
+from .sink_options import SinkOptions, Then
 from .worker_errors import brief_errors, text_with_advice
 
 if TYPE_CHECKING:
@@ -32,14 +42,22 @@ _LOG = logging.getLogger("penstock.spark")
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
+class LastCommit(NamedTuple):
+    """The last commit of a name, and what it holds; empty if that is not known."""
+
+    sequence: int
+    fingerprint: str
+
+
 @dataclass(frozen=True)
 class TaskDone(WriterCommitMessage):
-    """What a task tells the driver. It has no handle if it had no rows, or if the sequence `is_repeat`ed."""
+    """What a task tells the driver. It has no handle if it had no rows, or if their sequence was over: `last` is then
+    what the broker has."""
 
     key: CommitKey
-    rows: int
+    held: Fingerprint
     handle: StagingHandle | None = None
-    is_repeat: bool = False
+    last: LastCommit | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +67,17 @@ class TaskFailed(WriterCommitMessage):
     family: type[Refused | Unavailable]
     reason: str
 
+
+_OF_A_STREAM = "bring the newer one back, or begin with a new checkpoint and startingOffsets"
+_WHEN_OLDER = (
+    "A run that is made good later needs a sinkId of its own (such as one for each day), or a larger sequence. Of a "
+    f"stream the checkpoint is older than the topic: {_OF_A_STREAM}. With ifOlder=skip such rows are left out"
+)
+_WHEN_OTHER = (
+    "Of a stream the checkpoint is older than the topic, or lost a file, and Spark planned this batch with other "
+    f"offsets: {_OF_A_STREAM}. Other rows need another sequence. If the same input does not give the same rows each "
+    "time (random numbers, times), onRepeat=skip keeps what was committed first"
+)
 
 Messages = Sequence[WriterCommitMessage | None]
 
@@ -111,15 +140,16 @@ def stage_task(
     options: SinkOptions, key: CommitKey, batches: "Iterator[pa.RecordBatch]"
 ) -> TaskDone:
     """Stage the rows of a task. Refused, TooLarge, NotFound: a row or its topic is wrong, and nothing stays."""
+    from .row_hashes import fingerprint_of
     from .sink_batches import Placement
 
     freeze_loaded_modules()
     first = next((one for one in batches if one.num_rows), None)
     if first is None:
-        return TaskDone(key, 0)
+        return TaskDone(key, Fingerprint())
     context = TaskContext.get()
     number, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
-    every, rows = chain([first], batches), 0
+    every, held = chain([first], batches), Fingerprint()
     try:
         with (
             options.connect() as client,
@@ -129,36 +159,73 @@ def stage_task(
             for batch in every:
                 for topic, partition, columns in placement.placed(batch, time.time_ns()):
                     staging.stage_columns(topic, partition, columns)
-                rows += batch.num_rows
-    except SequenceCommitted:
-        # Spark repeats a batch whose end it did not write down. The driver says so, with the number of rows.
-        return TaskDone(key, sum(one.num_rows for one in every), is_repeat=True)
+                held += fingerprint_of(batch)
+    except SequenceCommitted as error:
+        # Spark repeats a batch whose end it did not write down. The driver sees whether it is the same batch.
+        held = reduce(add, map(fingerprint_of, every), held)
+        last = _last_of(error)
+        return TaskDone(key, held, last=last)
     except CommitNameTaken as error:
         raise _taken(key) from error
-    return TaskDone(key, rows, staging.handle)
+    return TaskDone(key, held, staging.handle)
 
 
 def commit_tasks(
     options: SinkOptions, key: CommitKey, messages: Messages, *, is_one_off: bool
 ) -> None:
-    """Publish what the tasks staged, all of it, once. A repeat publishes nothing and is logged as a warning."""
+    """Publish what the tasks staged, all of it, once. A repeat publishes nothing and is logged as a warning.
+
+    Refused: the sequence is over, and held other rows, or is below the last one.
+    """
     done = _done(messages)
-    handles, rows = _handles(done), sum(one.rows for one in done)
-    if any(one.is_repeat for one in done):
+    handles = _handles(done)
+    held = reduce(add, (task.held for task in done), Fingerprint())
+    if lasts := [task.last for task in done if task.last is not None]:
         # Handles are from before an older driver's commit. Were its name reset, they would be a part of the rows.
         drop_tasks(options, messages)
-        _warn_of_repeat(key, rows)
+        _pass_over(options, key, held, max(lasts))
         return
     if is_one_off and not handles:
         return
     try:
         with options.connect() as client:
-            found = client.commit_stagings(*key, handles, one_off=is_one_off)
+            found = client.commit_stagings(*key, handles, one_off=is_one_off, fingerprint=str(held))
     except CommitNameTaken as error:
         raise _taken(key) from error
+    except RepeatDiffers as error:
+        _pass_over(options, key, held, _last_of(error))
+        return
     # Of a name that is used once, a repeat is this very commit, whose first answer was lost.
     if found.is_repeat and not is_one_off:
-        _warn_of_repeat(key, rows)
+        _pass_over(options, key, held, LastCommit(found.last_sequence, ""))
+
+
+def _last_of(error: SequenceCommitted | RepeatDiffers) -> LastCommit:
+    """Returns what the broker has, of the refusal of a sequence that is over."""
+    said = error.fields
+    held = said.get("held", said.get("fingerprint", ""))
+    return LastCommit(int(str(said.get("last_sequence", said["sequence"]))), str(held))
+
+
+def _pass_over(options: SinkOptions, key: CommitKey, held: Fingerprint, last: LastCommit) -> None:
+    """Publish nothing of a sequence that is over, and warn with the number of rows.
+
+    Refused: other rows than these were committed, or a later sequence, unless the options ask to skip them.
+    """
+    this = f"sequence {key.sequence} of {key.name}"
+    if last.sequence > key.sequence:
+        why = f"is older than the last one, {last.sequence}"
+        if options.if_older is Then.REFUSE:
+            raise Refused(
+                f"{this} {why}: its {held.rows} rows may not be in the topic, and nothing was published. {_WHEN_OLDER}"
+            )
+    elif last.fingerprint not in {"", str(held)}:
+        why = f"was committed with {last.fingerprint}, and not with {held}"
+        if options.on_repeat is Then.REFUSE:
+            raise Refused(f"{this} {why}: nothing was published. {_WHEN_OTHER}")
+    else:
+        why = "is committed already"
+    _LOG.warning("%s %s: its %d rows are not published again", this, why, held.rows)
 
 
 def drop_tasks(options: SinkOptions, messages: Messages) -> None:
@@ -175,15 +242,6 @@ def _done(messages: Messages) -> list[TaskDone]:
 
 def _handles(done: Sequence[TaskDone]) -> list[StagingHandle]:
     return [one.handle for one in done if one.handle is not None]
-
-
-def _warn_of_repeat(key: CommitKey, rows: int) -> None:
-    _LOG.warning(
-        "sequence %d of %s is committed already: its %d rows are not published again",
-        key.sequence,
-        key.name,
-        rows,
-    )
 
 
 def _taken(key: CommitKey) -> Refused:

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar
 
 from ..client.stagings import CommitKey
@@ -34,6 +35,18 @@ SINK_OPTIONS = (
         "sequence", UsedBy.BATCH, "", "number of this write under `sinkId`: larger than the last"
     ),
     Option(
+        "onRepeat",
+        UsedBy.BOTH,
+        "refuse",
+        "what to do if the last sequence comes again with other rows: refuse, or skip and log how many",
+    ),
+    Option(
+        "ifOlder",
+        UsedBy.BOTH,
+        "refuse",
+        "what to do if a sequence below the last one comes: refuse, or skip and log how many rows",
+    ),
+    Option(
         "retries",
         UsedBy.BOTH,
         "9",
@@ -47,6 +60,13 @@ _SEQUENCE_MAX = (1 << 53) - 1
 _BATCH_WRITER = "spark-batch"
 
 
+class Then(Enum):
+    """What becomes of rows whose sequence is over."""
+
+    REFUSE = "refuse"
+    SKIP = "skip"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions(BrokerOptions):
     """All options of a query that writes."""
@@ -56,6 +76,8 @@ class SinkOptions(BrokerOptions):
     topic: str | None = None
     sink_id: str | None = None
     sequence: int | None = None
+    on_repeat: Then = Then.REFUSE
+    if_older: Then = Then.REFUSE
 
     def batch_key(self) -> CommitKey:
         """Returns the commit of a batch. Without a sinkId it is a name that no other write has."""
@@ -87,6 +109,8 @@ def parse_sink_options(given: Mapping[str, str], used_by: UsedBy) -> SinkOptions
         topic=None if topic is None else check_name(topic, "topic"),
         sink_id=sink_id,
         sequence=sequence,
+        on_repeat=asked.one_of("onRepeat", Then, Then.REFUSE),
+        if_older=asked.one_of("ifOlder", Then, Then.REFUSE),
         url=asked.text("url") or DEFAULT_URL,
         api_key_file=asked.text("apiKeyFile"),
         ca_file=asked.text("caFile"),

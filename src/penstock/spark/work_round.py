@@ -107,7 +107,7 @@ class StageRows:
 
         with brief_errors(is_query=False):
             done = stage_task(self.sink, self.key, batches)
-            if done.is_repeat:
+            if done.last is not None:
                 raise Unavailable(f"sequence {self.key.sequence} of {self.key.name} was committed")
         if done.handle is not None:
             handle = binary_column(msgspec.json.encode(done.handle))
