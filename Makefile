@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # What a broker needs, and no more: enough for the demo. Everything else is installed on top of it.
 SMALL := $(VENV)/.small
+# What only the long tests ask: 200 MB.
+JUDGES := $(VENV)/.judges
 
 BENCHES := codec log embedded delivery schemas server broker spark
 BENCH_FLAGS ?=
@@ -42,7 +44,7 @@ check: $(INSTALLED) style ## the gate: format, lint, types, tidy, fast tests (3 
 test: $(INSTALLED) style debian-packages ## the gate with the full tests (half an hour)
 	@$(MAKE) --no-print-directory -j 3 types tidy tests-of-test
 
-torture: $(INSTALLED) debian-packages ## the long counts; ONLY=expr picks tests by name
+torture: $(INSTALLED) $(JUDGES) debian-packages ## the long counts; ONLY=expr picks tests by name
 	$(BIN)/pytest --tier torture -n 2 --dist loadgroup -q $(if $(ONLY),-k '$(ONLY)')
 
 bench: $(INSTALLED) ## every benchmark; BENCH_FLAGS="--quick --json" goes to each
@@ -113,4 +115,8 @@ $(INSTALLED): requirements.lock $(SMALL)
 	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes $(WHEELS) --compile-bytecode -r requirements.lock \
 	  || { echo "uv could not install; trying pip"; \
 	       $(PYTHON) -m pip --python $(BIN)/python install -q --require-hashes $(WHEELS) -r requirements.lock; }
+	@touch $@
+
+$(JUDGES): requirements-judges.lock $(INSTALLED)
+	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --require-hashes $(WHEELS) -r requirements-judges.lock
 	@touch $@

@@ -38,6 +38,24 @@ def order(fields: str, more: str = "") -> ProtobufSchema:
         ("int32 a = 1;", "oneof o { int32 a = 1; int32 b = 2; }", True),
         ("int32 a = 1; int32 b = 2;", "oneof o { int32 a = 1; int32 b = 2; }", False),
         ("optional int32 a = 1;", "int32 a = 1;", True),
+        # Two oneofs become one, or a field goes from one to the other: both may have been set.
+        (
+            "oneof o { int32 a = 1; } oneof p { int32 b = 2; }",
+            "oneof o { int32 a = 1; int32 b = 2; }",
+            False,
+        ),
+        (
+            "oneof o { int32 a = 1; int32 b = 2; } oneof p { int32 c = 3; int32 d = 4; }",
+            "oneof o { int32 a = 1; } oneof p { int32 b = 2; int32 c = 3; int32 d = 4; }",
+            False,
+        ),
+        ("int32 c = 3; oneof o { int32 a = 1; }", "oneof o { int32 a = 1; int32 c = 3; }", False),
+        # A oneof under another name, with all of its fields or with one less; and a field that leaves one.
+        ("oneof o { int32 a = 1; int32 b = 2; }", "oneof p { int32 a = 1; int32 b = 2; }", True),
+        ("oneof o { int32 a = 1; int32 b = 2; }", "oneof p { int32 a = 1; }", False),
+        ("oneof o { int32 a = 1; int32 b = 2; }", "oneof o { int32 a = 1; } int32 b = 2;", False),
+        ("oneof o { int32 a = 1; int32 b = 2; }", "int32 a = 1; int32 b = 2;", True),
+        ("oneof o { int32 a = 1; int32 b = 2; }", "int32 a = 1;", True),
         ("message I {} I a = 1;", "message I {} message J {} J a = 1;", False),
         ("message I { int32 b = 1; } I a = 1;", "message I { string b = 1; } I a = 1;", False),
         ("message I {}", "", False),
@@ -47,6 +65,28 @@ def order(fields: str, more: str = "") -> ProtobufSchema:
 )
 def test_changes_of_a_message(old: str, new: str, is_compatible: bool) -> None:
     assert (not order(new).faults_reading(order(old))) is is_compatible
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_compatible"),
+    [
+        ("int32 n = 1;", "int64 n = 1;", True),
+        ("int32 n = 1;", "string n = 1;", False),
+        ("oneof o { int32 n = 1; int32 m = 2; }", "oneof o { int32 n = 1; }", False),
+        ("message In { int32 n = 1; } In i = 1;", "message In { bytes n = 1; } In i = 1;", False),
+        ("Line next = 1; int32 n = 2;", "Line next = 1; sint32 n = 2;", False),
+    ],
+)
+def test_changes_of_an_imported_message(old: str, new: str, is_compatible: bool) -> None:
+    """Whether the file imports it, or a file that the file imports."""
+
+    def made(fields: str) -> ProtobufSchema:
+        line = f"{HEAD} message Line {{ {fields} }} message Other {{ int32 n = 1; }}"
+        page = f'{HEAD} import "line.proto"; message Page {{ repeated Line lines = 1; }}'
+        book = f'{HEAD} import "page.proto"; message Book {{ map<string, Page> pages = 1; }}'
+        return ProtobufSchema(book, [("page.proto", page), ("line.proto", line)])
+
+    assert (not made(new).faults_reading(made(old))) is is_compatible
 
 
 def test_required_fields_come_and_go_never() -> None:

@@ -16,7 +16,7 @@ _DEPTH_MAX = 64
 # About a second; the largest honest schemas take half as many.
 _STEPS_MAX = 60_000
 _CHECK_DEPTH_MAX = 64
-_FAULTS_MAX = 20
+FAULTS_MAX = 20
 
 Fault = tuple[str, str]
 """Where a document does not fit a schema, as a JSON pointer (empty for all of it), and why."""
@@ -81,7 +81,7 @@ class PairCheck:
             except RecursionError:
                 raise InvalidSchema("its types are nested too deeply") from None
             if not self._trusted & self._incompatible.keys():
-                return found[:_FAULTS_MAX]
+                return found[:FAULTS_MAX]
 
     def pair(self, key: Hashable, check: Callable[[], Faults]) -> Faults:
         """Faults of one pair, named by `key`."""
@@ -99,7 +99,7 @@ class PairCheck:
         found = check()
         self._depth -= 1
         if found:
-            self._incompatible[key] = found = found[:_FAULTS_MAX]
+            self._incompatible[key] = found = found[:FAULTS_MAX]
         return found
 
     def step(self, count: int = 1) -> None:

@@ -8,11 +8,12 @@ import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import chain
 from typing import Any
 
 from ..errors import InvalidSchema
 from ..model import Buffer
-from .checking import Fault, Faults, PairCheck, require_size
+from .checking import FAULTS_MAX, Fault, Faults, PairCheck, require_size
 from .protobuf_data import document_of, message_fault
 
 # Numbers of types in a FieldDescriptorProto.
@@ -28,6 +29,7 @@ _ALIKE = (
 )
 _NAMES = {number: name for one in (_FLOATING, *_ALIKE) for number, name in one.items()}
 _ENUM, _MESSAGE, _GROUP = 14, 11, 10
+_MESSAGES = frozenset({_MESSAGE, _GROUP})
 _REQUIRED, _REPEATED = 2, 3
 _NUMERIC = frozenset(_NAMES) - {9, 12, 11, 10}
 # Every installation of protobuf has these.
@@ -80,15 +82,39 @@ class ProtobufSchema:
         if self.file.package != writer.file.package:
             return [f"/: the package is {self.file.package}, and was {writer.file.package}"]
         check = PairCheck()
-        found: Faults = []
-        for name, old in writer.messages.items():
+        faults: Faults = [
+            f"/{name}: the message is gone" for name in writer.messages if name not in self.messages
+        ]
+        # Fields lead to messages of imported files, and those to others.
+        waiting = [name for name in writer.messages if name in self.messages]
+        seen = {*waiting}
+        while waiting and len(faults) < FAULTS_MAX:
             check.step()
-            new = self.messages.get(name)
-            if new is None:
-                found.append(f"/{name}: the message is gone")
-            else:
-                found += _message_faults(check, name, new, old)
-        return found[:20]
+            name = waiting.pop(0)
+            new, old = self._message(name), writer._message(name)
+            if new is None or old is None:
+                continue
+            faults += _message_faults(check, name, new, old)
+            imported = _shared_types(new, old) - seen
+            seen |= imported
+            waiting += sorted(imported)
+        return faults[:FAULTS_MAX]
+
+    def _message(self, name: str) -> Any:
+        """A message of this file or of one that it imports; None for one that comes with protobuf, or is not there."""
+        if name in self.messages:
+            return self.messages[name]
+        from google.protobuf.descriptor_pb2 import DescriptorProto
+
+        try:
+            descriptor = self._pool.FindMessageTypeByName(name)
+        except KeyError:
+            return None
+        if descriptor.file.name.startswith(_WELL_KNOWN):
+            return None
+        message = DescriptorProto()
+        descriptor.CopyToProto(message)
+        return message
 
 
 def _read(text: str, name: str) -> Any:
@@ -177,31 +203,38 @@ def _messages(package: str, found: Any) -> Iterator[tuple[str, Any]]:
         waiting += [(name, one) for one in message.nested_type]
 
 
+def _shared_types(new: Any, old: Any) -> set[str]:
+    """Full names of the messages that a field of both is of."""
+    types = {field.number: field.type_name for field in new.field if field.type in _MESSAGES}
+    return {
+        field.type_name.lstrip(".")
+        for field in old.field
+        if field.type in _MESSAGES and types.get(field.number) == field.type_name
+    }
+
+
 def _message_faults(check: PairCheck, name: str, new: Any, old: Any) -> Faults:
-    fields = {one.number: one for one in new.field}
-    before = {one.number: one for one in old.field}
-    found: Faults = []
-    oneofs = {one.name for one in new.oneof_decl}
-    for number, was in before.items():
+    fields = {field.number: field for field in new.field}
+    numbers = {field.number for field in old.field}
+    faults: Faults = []
+    for was in old.field:
         check.step()
-        now = fields.get(number)
+        now = fields.get(was.number)
         if now is not None:
-            found += _field_faults(f"/{name}/{now.name}", now, was)
+            faults += _field_faults(f"/{name}/{now.name}", now, was)
         elif was.label == _REQUIRED:
-            found.append(f"/{name}/{was.name}: the required field {number} is gone")
-        elif _is_in_oneof(was) and old.oneof_decl[was.oneof_index].name in oneofs:
-            found.append(f"/{name}/{was.name}: field {number} of a oneof is gone")
+            faults.append(f"/{name}/{was.name}: the required field {was.number} is gone")
     for number, now in fields.items():
-        if number not in before and now.label == _REQUIRED:
-            found.append(f"/{name}/{now.name}: the required field {number} is new")
-    return found + _oneof_faults(name, new, before)
+        if number not in numbers and now.label == _REQUIRED:
+            faults.append(f"/{name}/{now.name}: the required field {number} is new")
+    return faults + _left_oneofs(name, new, old) + _merged_oneofs(name, new, old)
 
 
 def _field_faults(path: str, now: Any, was: Any) -> Faults:
     alike = next((one for one in _ALIKE if was.type in one), {was.type: ""})
     if now.type not in alike:
         return [f"{path}: the type is {_NAMES[now.type]}, and was {_NAMES[was.type]}"]
-    if now.type == was.type and now.type in {_MESSAGE, _GROUP} and now.type_name != was.type_name:
+    if now.type == was.type and now.type in _MESSAGES and now.type_name != was.type_name:
         return [f"{path}: the type is {now.type_name}, and was {was.type_name}"]
     if (now.label == _REPEATED) != (was.label == _REPEATED) and now.type in _NUMERIC:
         return [f"{path}: a number is repeated, and was not, or the other way round"]
@@ -214,18 +247,48 @@ def _is_in_oneof(field: Any) -> bool:
     return bool(field.HasField("oneof_index") and not field.proto3_optional)
 
 
-def _oneof_faults(name: str, new: Any, before: dict[int, Any]) -> Faults:
-    """Of several fields that were there together, and now exclude each other, all but one would be lost."""
-    moved: dict[int, list[str]] = {}
-    stayed: dict[int, list[str]] = {}
-    for one in new.field:
-        was = before.get(one.number)
-        if was is not None and _is_in_oneof(one):
-            known = stayed if _is_in_oneof(was) else moved
-            known.setdefault(one.oneof_index, []).append(one.name)
-    together = (fields + stayed.get(index, []) for index, fields in moved.items())
+def _oneof_of(message: Any, field: Any) -> str:
+    """The name of the oneof that a field is in; empty for a field of none."""
+    return message.oneof_decl[field.oneof_index].name if _is_in_oneof(field) else ""
+
+
+def _left_oneofs(name: str, new: Any, old: Any) -> Faults:
+    """Fields that left a oneof which is still there: under its name, or with another of its fields under a new one."""
+    fields = {field.number: field for field in new.field}
+    names = {oneof.name for oneof in new.oneof_decl}
+    # Old oneofs of which a field is in some oneof now.
+    kept = {
+        _oneof_of(old, field)
+        for field in old.field
+        if field.number in fields and _is_in_oneof(fields[field.number])
+    }
+    faults: Faults = []
+    for was in old.field:
+        oneof, now = _oneof_of(old, was), fields.get(was.number)
+        if not oneof:
+            continue
+        if now is None and oneof in names | kept:
+            faults.append(f"/{name}/{was.name}: field {was.number} of a oneof is gone")
+        elif now is not None and oneof in names and _oneof_of(new, now) != oneof:
+            faults.append(f"/{name}/{was.name}: field {was.number} has left the oneof {oneof}")
+    return faults
+
+
+def _merged_oneofs(name: str, new: Any, old: Any) -> Faults:
+    """Of several fields that were there together, and now exclude each other, all but one would be lost.
+
+    Fields of one old oneof never were; those of two were, and so was a field of none with any other.
+    """
+    before = {field.number: field for field in old.field}
+    # By new oneof: its fields that were there before, by what each was in: an old oneof, or none.
+    merged: dict[str, dict[str | int, list[str]]] = {}
+    for field in new.field:
+        was = before.get(field.number)
+        if was is not None and _is_in_oneof(field):
+            origin = _oneof_of(old, was) or was.number
+            merged.setdefault(_oneof_of(new, field), {}).setdefault(origin, []).append(field.name)
     return [
-        f"/{name}: {', '.join(fields)} cannot be together any more"
-        for fields in together
-        if len(fields) > 1
+        f"/{name}: {', '.join(chain(*origins.values()))} cannot be together any more"
+        for origins in merged.values()
+        if len(origins) > 1
     ]
