@@ -86,24 +86,30 @@ def _times_ns(work: Callable[[], None], count: int) -> list[int]:
 
 
 @contextmanager
-def floors(request: bytes) -> Iterator[Floors]:
-    """Runs an echo server in a process of its own, beside a file where the data of benches is."""
+def echo_server() -> Iterator[int]:
+    """Runs a bare echo server in a process of its own; its port."""
     server = subprocess.Popen(
         [sys.executable, "-m", "bench.floors"], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     try:
         assert server.stdout is not None, "it is a pipe"
-        address = ("127.0.0.1", int(server.stdout.readline()))
-        with (
-            socket.create_connection(address) as connection,
-            tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory,
-            (Path(directory) / "synced").open("wb", buffering=0) as file,
-        ):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            yield Floors(request, connection, file.fileno())
+        yield int(server.stdout.readline())
     finally:
         server.kill()
         server.communicate()
+
+
+@contextmanager
+def floors(request: bytes) -> Iterator[Floors]:
+    """An echo server, and a file where the data of benches is."""
+    with (
+        echo_server() as port,
+        socket.create_connection(("127.0.0.1", port)) as connection,
+        tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory,
+        (Path(directory) / "synced").open("wb", buffering=0) as file,
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield Floors(request, connection, file.fileno())
 
 
 class _Echo(asyncio.Protocol):
