@@ -4,6 +4,7 @@ It tells an honest repeat of a commit from other rows under the same number. It 
 """
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Self
 
 _SUM_BITS = (1 << 64) - 1
@@ -21,3 +22,10 @@ class Fingerprint:
 
     def __str__(self) -> str:
         return f"{self.rows} rows, {self.total:016x}"
+
+
+class Then(Enum):
+    """What becomes of rows whose sequence is over."""
+
+    REFUSE = "refuse"
+    SKIP = "skip"

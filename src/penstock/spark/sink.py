@@ -30,8 +30,8 @@ from ..errors import (
     Unavailable,
 )
 from .batch import freeze_loaded_modules
-from .fingerprint import Fingerprint
-from .sink_options import SinkOptions, Then
+from .fingerprint import Fingerprint, Then
+from .sink_options import SinkOptions
 from .worker_errors import brief_errors, text_with_advice
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import ClassVar
 
 from ..client.stagings import CommitKey
 from ..errors import Refused
 from ..model import check_name
+from .fingerprint import Then
 from .option_reader import (
     DEFAULT_URL,
     BrokerOptions,
@@ -58,13 +58,6 @@ _SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 _SEQUENCE_MAX = (1 << 53) - 1
 # The writer of all batches: a batch that is run again has nothing to be known by but its sink and its sequence.
 _BATCH_WRITER = "spark-batch"
-
-
-class Then(Enum):
-    """What becomes of rows whose sequence is over."""
-
-    REFUSE = "refuse"
-    SKIP = "skip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,8 +80,10 @@ def test_what_was_decided_is_finished_and_what_was_not_is_removed(tmp_path, monk
 
 def test_a_micro_batch_is_known_again_after_a_restart(tmp_path):
     with Lake(tmp_path) as lake:
-        lake.commit([], [staged(lake, "a")], StreamBatch("q", 3))
+        lake.commit([], [staged(lake, "a")], StreamBatch("q", 3, "1 rows, aa"))
+        lake.write_checkpoint()
     with Lake(tmp_path) as lake:
+        assert lake.now.streams == {"q": StreamBatch("q", 3, "1 rows, aa")}
         assert lake.has(StreamBatch("q", 3))
         assert not lake.has(StreamBatch("q", 4))
         assert not lake.has(StreamBatch("other", 3))

@@ -274,7 +274,8 @@ class Lake(LakeReader):
 
     def has(self, stream: StreamBatch) -> bool:
         """Whether a micro-batch is committed: Spark numbers them, and commits one after the other."""
-        return self.now.streams.get(stream.query, -1) >= stream.batch
+        last = self.now.streams.get(stream.query)
+        return last is not None and last.batch >= stream.batch
 
     def commit(
         self,

@@ -79,11 +79,15 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
         return TopicPartition(self.topic, self.partition)
 
 
-class StreamBatch(msgspec.Struct, frozen=True):
-    """A micro-batch of a Spark stream: which checkpoint it belongs to, and its number there."""
+class StreamBatch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A micro-batch of a Spark stream: which checkpoint it belongs to, and its number there.
+
+    `held` is the fingerprint of its rows, by which a repeat is compared; empty if it is not known.
+    """
 
     query: str
     batch: int
+    held: str = ""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,6 +7,7 @@ because `from` is a keyword of Python.
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ..fingerprint import Then
 from .lake import Split, TableFormat
 
 TABLE_ENDINGS = (".csv", ".json", ".parquet")
@@ -106,6 +107,9 @@ class LakeSink:
     group: str = ""
     hold_retention: bool = False
     on_damage: OnDamage = OnDamage.FAIL
+    # Of a stream: a micro-batch that the lake has with other rows, and one below the last.
+    on_repeat: Then = Then.REFUSE
+    if_older: Then = Then.REFUSE
     subject: str = ""
     max_messages_per_commit: int = 2_000_000
     max_messages_per_file: int = 500_000

@@ -8,7 +8,7 @@ import msgspec
 
 from ...errors import Damaged
 from ...model import TopicPartition
-from .manifest import FORMAT, LakeFile, Manifest, Span, require_inside
+from .manifest import FORMAT, LakeFile, Manifest, Span, StreamBatch, require_inside
 from .schema import Column
 
 
@@ -24,6 +24,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     files: list[LakeFile]
     streams: dict[str, int]
     columns: list[Column]
+    held: dict[str, str] = {}
 
 
 class LakeState:
@@ -39,7 +40,7 @@ class LakeState:
         # The files that count, by path, in the order of their commits.
         self.files: dict[str, LakeFile] = {}
         # The last micro-batch of each checkpoint of Spark.
-        self.streams: dict[str, int] = {}
+        self.streams: dict[str, StreamBatch] = {}
         self.columns: list[Column] = []
 
     def apply(self, manifest: Manifest, sha256: str) -> None:
@@ -57,7 +58,7 @@ class LakeState:
             # The gaps are in the manifest; here they would only grow.
             self.ends[span.name] = msgspec.structs.replace(span, gaps=[])
         if manifest.stream is not None:
-            self.streams[manifest.stream.query] = manifest.stream.batch
+            self.streams[manifest.stream.query] = manifest.stream
         self.columns = manifest.columns or self.columns
         self.commits, self.head = manifest.commit + 1, sha256
 
@@ -85,8 +86,9 @@ class LakeState:
             ends=list(self.ends.values()),
             logs=[(name.topic, name.number, found) for name, found in self.logs.items()],
             files=list(self.files.values()),
-            streams=dict(self.streams),
+            streams={query: last.batch for query, last in self.streams.items()},
             columns=self.columns,
+            held={query: last.held for query, last in self.streams.items()},
         )
 
     @classmethod
@@ -99,6 +101,9 @@ class LakeState:
         for one in found.files:
             require_inside(one)
         state.files = {one.path: one for one in found.files}
-        state.streams = dict(found.streams)
+        state.streams = {
+            query: StreamBatch(query, batch, found.held.get(query, ""))
+            for query, batch in found.streams.items()
+        }
         state.columns = found.columns
         return state

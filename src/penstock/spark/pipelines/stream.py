@@ -10,6 +10,8 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from msgspec.structs import replace
 
 from ...api.json.pipelines import State
 from ...errors import PenstockError, Refused, Unavailable
+from ..fingerprint import Fingerprint, Then
 from ..progress import BatchProgress, commit_group, progress_of
 from .archive import PipelineProgress, Stop
 from .lake import Lake
@@ -46,6 +49,10 @@ _LAST_BATCH_S = 60.0
 _PAUSE_S_MIN, _PAUSE_S_MAX = 1.0, 30.0
 # A stream that fails so often without a batch in between does not fail for a passing reason; 10 take 3 minutes.
 _RESTARTS_MAX = 10
+_WHEN_OLDER = (
+    "its checkpoint is older than the lake, or lost a file, and nothing was written. Bring the newer checkpoint back, "
+    "or begin with another lake"
+)
 _LOG = logging.getLogger("penstock.spark")
 
 
@@ -79,6 +86,39 @@ def query_of(checkpoint: Path) -> str:
     return str(found["id"])
 
 
+class PartitionDone(msgspec.Struct, frozen=True):
+    """What a task has done with the rows of a partition. There is no file if they were only counted."""
+
+    rows: int
+    total: int
+    file: LakeFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """Sums up the rows of a partition. Runs on the executors."""
+
+    def __call__(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        from ..row_hashes import fingerprint_of
+
+        held = reduce(add, map(fingerprint_of, batches), Fingerprint())
+        yield _told(PartitionDone(held.rows, held.total))
+
+
+def _told(done: PartitionDone) -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([binary_column(msgspec.json.encode(done))], names=["done"])
+
+
+def _run(rows: "DataFrame", task: "FileWrite | RowCount") -> tuple[list[LakeFile], Fingerprint]:
+    """Returns the files that tasks have written, and what the rows are."""
+    found = rows.mapInArrow(task, "done binary").collect()
+    done = [msgspec.json.decode(bytes(row["done"]), type=PartitionDone) for row in found]
+    held = reduce(add, (Fingerprint(part.rows, part.total) for part in done), Fingerprint())
+    return [part.file for part in done if part.file is not None], held
+
+
 @dataclass(frozen=True, slots=True)
 class FileWrite:
     """Writes the rows of a partition into one file in staging. Runs on the executors."""
@@ -89,9 +129,9 @@ class FileWrite:
     compression: str
 
     def __call__(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        import pyarrow as pa
+        from ..row_hashes import fingerprint_of
 
-        own, store, sink = token_hex(8), store_of(self.root), None
+        own, store, sink, held = token_hex(8), store_of(self.root), None, Fingerprint()
         for batch in batches:
             if batch.num_rows == 0:
                 continue
@@ -101,10 +141,10 @@ class FileWrite:
                 staged = aside if store.stages else ""
                 sink = ParquetSink(store, path, staged, batch.schema, self.compression)
             sink.writer.write_batch(batch)
+            held += fingerprint_of(batch)
         if sink is None:
             return
-        answer = binary_column(msgspec.json.encode(sink.close()))
-        yield pa.RecordBatch.from_arrays([answer], names=["stored"])
+        yield _told(PartitionDone(held.rows, held.total, sink.close()))
 
 
 def frame_columns(rows: "DataFrame") -> list[Column]:
@@ -230,7 +270,9 @@ class Stream:
         stream = StreamBatch(query_of(self.checkpoint / "spark"), number)
         self._require_own(stream)
         self.lake.finish()
-        if self.lake.has(stream):
+        last = self.lake.now.streams.get(stream.query)
+        if last is not None and number <= last.batch:
+            self._pass_over(rows, stream, last)
             return
         write = FileWrite(
             str(self.lake.root),
@@ -238,12 +280,28 @@ class Stream:
             token_hex(4),
             self.sink.compression.value,
         )
-        found = rows.mapInArrow(write, "stored binary").collect()
-        files = [msgspec.json.decode(bytes(row["stored"]), type=LakeFile) for row in found]
+        files, held = _run(rows, write)
+        stream = replace(stream, held=str(held))
         manifest = self.lake.commit([], files, stream, columns=frame_columns(rows))
         self.messages += manifest.rows
         self.commits += 1
         self._tell("running")
+
+    def _pass_over(self, rows: "DataFrame", batch: StreamBatch, last: StreamBatch) -> None:
+        """Write nothing of a micro-batch whose number the lake has. Refused: it may hold other rows than that one."""
+        this = f"batch {batch.batch} of {self.pipeline.name}"
+        if batch.batch < last.batch:
+            if self.sink.if_older is Then.REFUSE:
+                why = f"is older than the last one of {self.lake.root}, {last.batch}"
+                raise Refused(f"{this} {why}: {_WHEN_OLDER}; if_older: skip leaves its rows out")
+        elif last.held and (held := str(_run(rows, RowCount())[1])) != last.held:
+            if self.sink.on_repeat is Then.REFUSE:
+                why = (
+                    f"is in {self.lake.root} with {last.held}, and Spark planned it now with {held}"
+                )
+                skip = "if transforms are not deterministic, on_repeat: skip keeps what came first"
+                raise Refused(f"{this} {why}: {_WHEN_OLDER}; {skip}")
+            _LOG.warning("%s is not written again: it has %s, and had %s", this, held, last.held)
 
     def _require_own(self, stream: StreamBatch) -> None:
         """Refused: another checkpoint filled the lake, so rows would be in it twice."""
