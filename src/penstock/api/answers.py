@@ -6,19 +6,19 @@ holds them is decided by the broker.
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from ..errors import MalformedBatch, PenstockError, Refused, StaleReceipt, TooLarge
 from ..model import Buffer
+from .bounds import MESSAGES_MAX, items
 from .command import Command
 from .principals import Action
 from .receipts import Place, Receipt, write_receipt
 from .units import Duration, duration_ms
 
 _MAGIC = b"PAN1"
-MESSAGES_MAX = 100_000
 REASON_CHARACTERS_MAX = 4096
 # 366 days: longer than any schedule, and far from where times overflow.
 DELAY_MS_MAX = 366 * 24 * 3600 * 1000
@@ -77,7 +77,7 @@ class Answer(Command[list[LeaseOutcome | PenstockError]], frozen=True):
     """Answers, carried out one after the other; an outcome or an error for each."""
 
     action: ClassVar[Action] = Action.ANSWER
-    answers: Sequence[LeaseAnswer]
+    answers: Annotated[Sequence[LeaseAnswer], items(MESSAGES_MAX)]
 
     def topics(self) -> Iterable[str]:
         return {one.topic for one in self.answers}

@@ -1,14 +1,17 @@
 """Groups whose members assign partitions among themselves, as Kafka's classic protocol has it, and their offsets."""
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 
 from ..errors import PenstockError
+from .bounds import MESSAGES_MAX, NAMES_MAX, Names, items
 from .command import Command, ScopedCommand
 from .members import MemberCommand
 from .principals import Action
+
+PROTOCOLS_MAX = 100
 
 
 class JoinTicket(NamedTuple):
@@ -29,8 +32,8 @@ class JoinClassic(MemberCommand[JoinTicket], frozen=True, kw_only=True):
 
     is_volatile: ClassVar[bool] = True
     protocol_type: str
-    protocols: tuple[tuple[str, bytes], ...]
-    topic_names: tuple[str, ...] = ()
+    protocols: Annotated[tuple[tuple[str, bytes], ...], items(PROTOCOLS_MAX)]
+    topic_names: Names = ()
     instance: str = ""
     client: str = ""
     host: str = ""
@@ -81,7 +84,7 @@ class SyncClassic(MemberCommand[bytes | Pending], frozen=True, kw_only=True):
     is_volatile: ClassVar[bool] = True
     generation: int
     instance: str = ""
-    assignments: Mapping[str, bytes] = {}
+    assignments: Annotated[Mapping[str, bytes], items(NAMES_MAX)] = {}
     # What the member takes the group's protocol for, as far as it says so.
     protocol_type: str | None = None
     protocol: str | None = None
@@ -158,7 +161,7 @@ class CommitOffsets(Command[list[PenstockError | None]], frozen=True):
 
     action: ClassVar[Action] = Action.COMMIT
     group: str
-    offsets: tuple[CommittedOffset, ...]
+    offsets: Annotated[tuple[CommittedOffset, ...], items(MESSAGES_MAX)]
     member: str = ""
     generation: int = -1
     instance: str = ""

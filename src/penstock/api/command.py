@@ -5,6 +5,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
+from .bounds import PACKED_BYTES_MAX, Names
 from .principals import Action
 
 R = TypeVar("R")
@@ -30,6 +31,9 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     # Takes several syncs: a driver gives it again, until its reply `is_complete`. The node goes on meanwhile.
     takes_steps: ClassVar[bool] = False
 
+    # Bytes of its msgpack. None: it carries contents, which have limits of their own, and may fill a frame.
+    packed_bytes_max: ClassVar[int | None] = PACKED_BYTES_MAX
+
     # Its reply waits for the disk, whatever the fsync policy says and however little the client would wait for.
     is_durable: ClassVar[bool] = False
 
@@ -46,7 +50,7 @@ class ScopedCommand(Command[R], frozen=True, kw_only=True):
     """Something that is asked of one topic, or of all whose names begin with one of some prefixes; or of all."""
 
     topic: str | None = None
-    prefixes: tuple[str, ...] = ()
+    prefixes: Names = ()
 
     def topics(self) -> Iterable[str]:
         # A principal reaches all topics of a prefix if it reaches one that is named as the prefix.

@@ -1,12 +1,13 @@
 """Named commits: messages that are staged for a sequence of a name, and the commit that publishes them once."""
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 
 from ..model import Buffer, Message
 from .answers import LeaseAnswer
+from .bounds import DISTINCT, MESSAGES_MAX, PAGE_MAX, Within, items
 from .command import EVERY_TOPIC, Command
 from .principals import Action
 from .publish import Delayed
@@ -38,12 +39,13 @@ class StageNamed(Command[Sequence[Staged]], frozen=True):
     """
 
     action: ClassVar[Action] = Action.PUBLISH
+    packed_bytes_max: ClassVar[int | None] = None
     staging: str
     topic: str
-    messages: Sequence[Message]
+    messages: Annotated[Sequence[Message], items(MESSAGES_MAX)]
     partition: int | None = None
     sequence: int | None = None
-    delayed: Sequence[Delayed] = ()
+    delayed: Annotated[Sequence[Delayed], items(MESSAGES_MAX)] = ()
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)
@@ -82,7 +84,7 @@ class StageNamedAnswers(Command[None], frozen=True):
     action: ClassVar[Action] = Action.ANSWER
     is_durable: ClassVar[bool] = True
     staging: str
-    answers: Sequence[LeaseAnswer]
+    answers: Annotated[Sequence[LeaseAnswer], items(MESSAGES_MAX)]
 
     def topics(self) -> Iterable[str]:
         return {one.topic for one in self.answers}
@@ -126,7 +128,7 @@ class CommitStagings(Command[NamedCommit], frozen=True):
     name: str
     sequence: int
     writer: str
-    stagings: Sequence[StagingRef]
+    stagings: Annotated[Sequence[StagingRef], items(MESSAGES_MAX)]
     # No other commit of this name comes: it is forgotten after 24 hours, and can never publish these stagings again.
     is_one_off: bool = False
     fingerprint: str = ""
@@ -139,7 +141,7 @@ class DropStagings(Command[int], frozen=True):
     """Give stagings up before their commit; how many there were. Unknown ones are gone already."""
 
     action: ClassVar[Action] = Action.PUBLISH
-    stagings: Sequence[str]
+    stagings: Annotated[Sequence[str], items(MESSAGES_MAX), DISTINCT]
 
 
 class StagingFacts(msgspec.Struct, frozen=True):
@@ -181,7 +183,7 @@ class ListCommitNames(Command[list[CommitNameFacts]], frozen=True):
     action: ClassVar[Action] = Action.SEE_TRANSACTIONS
     is_query: ClassVar[bool] = True
     after: str = ""
-    limit: int = 1000
+    limit: Annotated[int, Within(1, PAGE_MAX + 1, is_cut=True)] = 1000
 
     def topics(self) -> Iterable[str]:
         return EVERY_TOPIC

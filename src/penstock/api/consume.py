@@ -1,9 +1,10 @@
 """Polls of shared groups: any member gets any message."""
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from ..model import Priority
+from .bounds import REQUEST_ID_CHARACTERS_MAX, items
 from .command import Command
 from .leased import LeasedMessages
 from .principals import Action
@@ -28,7 +29,7 @@ class Poll(Command[LeasedMessages], frozen=True):
     limit: int
     visibility_ms: int | None = None
     priority: Priority | None = None
-    request_id: str = ""
+    request_id: Annotated[str, items(REQUEST_ID_CHARACTERS_MAX)] = ""
     bytes_max: int | None = None
     limit_with_lanes: int | None = None
     start: Start = EARLIEST

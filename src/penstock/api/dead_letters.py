@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from ..errors import Refused
 from ..model import DeadLetterMessage, Headers, Message, Provenance
+from .bounds import HEADERS_MAX, MESSAGES_MAX, PAGE_MAX, Within, items
 from .command import Command
 from .principals import Action
 
@@ -81,7 +82,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     group: str | None = None
     error: str | None = None
-    offsets: frozenset[tuple[int, int]] | None = None
+    offsets: Annotated[frozenset[tuple[int, int]], items(MESSAGES_MAX)] | None = None
     before_ns: int | None = None
     after_ns: int | None = None
 
@@ -113,7 +114,7 @@ class Edit(msgspec.Struct, frozen=True, array_like=True):
     key: bytes | None = None
     is_value_set: bool = False
     value: bytes | None = None
-    headers: tuple[tuple[str, bytes | None], ...] | None = None
+    headers: Annotated[tuple[tuple[str, bytes | None], ...], items(HEADERS_MAX)] | None = None
 
     @property
     def size(self) -> int:
@@ -136,7 +137,7 @@ class BrowseDeadLetters(Command[DeadLetterPage], frozen=True):
     is_long: ClassVar[bool] = True
     topic: str
     selection: Selection = ALL
-    limit: int = 100
+    limit: Annotated[int, Within(1, PAGE_MAX, is_cut=True)] = 100
     cursor: tuple[int, int] = (0, 0)
 
     def topics(self) -> Iterable[str]:
@@ -208,6 +209,7 @@ class RedriveDeadLetters(Command[RedriveReply], frozen=True):
     """
 
     action: ClassVar[Action] = Action.REDRIVE
+    packed_bytes_max: ClassVar[int | None] = None
     is_long: ClassVar[bool] = True
     topic: str
     selection: Selection = ALL

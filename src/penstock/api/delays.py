@@ -5,12 +5,13 @@ A delayed message rests in the delay log of the partition that it will go to, an
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 
 from ..errors import Damaged
 from ..model import Message
+from .bounds import PAGE_MAX, Within
 from .command import Command
 from .principals import Action
 
@@ -85,7 +86,7 @@ class ListDelayed(Command[DelayedPage], frozen=True):
     action: ClassVar[Action] = Action.SEE_DELAYED
     is_query: ClassVar[bool] = True
     topic: str
-    limit: int = 100
+    limit: Annotated[int, Within(1, PAGE_MAX, is_cut=True)] = 100
     after: DelayPlace = FIRST_PLACE
 
     def topics(self) -> Iterable[str]:

@@ -1,18 +1,21 @@
 """Reading by offset or by time: no group, no lease, nothing is finished by it."""
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 
 from ..model import Message
 from ..ports import Lent
+from .bounds import PAGE_MAX, Within
 from .command import Command
 from .principals import Action
 from .received import Received
 from .start import EARLIEST, Start
 
 FETCH_BYTES_DEFAULT = 1 << 20
+FETCH_BYTES_MAX = 16 << 20
+FetchBytes = Annotated[int, Within(0, FETCH_BYTES_MAX, is_cut=True)]
 
 
 class FileRange(NamedTuple):
@@ -68,7 +71,7 @@ class Fetch(Command[FetchReply], frozen=True):
     topic: str
     partition: int
     start: Start = EARLIEST
-    bytes_max: int = FETCH_BYTES_DEFAULT
+    bytes_max: FetchBytes = FETCH_BYTES_DEFAULT
     limit: int | None = None
     is_checked: bool = True
 
@@ -110,8 +113,8 @@ class Read(Command[ReadReply], frozen=True):
     topic: str
     partition: int
     start: Start = EARLIEST
-    limit: int = 500
-    bytes_max: int = FETCH_BYTES_DEFAULT
+    limit: Annotated[int, Within(1, PAGE_MAX, is_cut=True)] = 500
+    bytes_max: FetchBytes = FETCH_BYTES_DEFAULT
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)
@@ -195,7 +198,7 @@ class Peek(Command[list[Received]], frozen=True):
     topic: str
     partition: int
     group: str
-    limit: int
+    limit: Annotated[int, Within(1, PAGE_MAX, is_cut=True)]
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Annotated, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
 from ..model import Priority, TopicPartition
+from .bounds import DISTINCT, MESSAGES_MAX, NAMES_MAX, Names, items
 from .command import Command, ScopedCommand
 from .principals import Action
 from .start import EARLIEST, Start
@@ -63,7 +64,7 @@ class OpenGroup(Command[None], frozen=True):
 
     action: ClassVar[Action] = Action.CONSUME
     group: str
-    topic_names: tuple[str, ...]
+    topic_names: Names
     start: Start = EARLIEST
 
     def topics(self) -> Iterable[str]:
@@ -322,7 +323,7 @@ class PlanReset(GroupCommand[dict[str, list[Move]]], frozen=True, kw_only=True):
     action: ClassVar[Action] = Action.CHANGE_GROUP
     is_query: ClassVar[bool] = True
     to: Start
-    partitions: tuple[int, ...] | None = None
+    partitions: Annotated[tuple[int, ...], items(NAMES_MAX), DISTINCT] | None = None
 
 
 class ResetGroup(GroupCommand[dict[str, list[Move]]], frozen=True, kw_only=True):
@@ -337,7 +338,7 @@ class ResetGroup(GroupCommand[dict[str, list[Move]]], frozen=True, kw_only=True)
 
     action: ClassVar[Action] = Action.CHANGE_GROUP
     to: Start
-    partitions: tuple[int, ...] | None = None
+    partitions: Annotated[tuple[int, ...], items(NAMES_MAX), DISTINCT] | None = None
     is_forced: bool = False
 
 
@@ -360,7 +361,7 @@ class Commit(Command[bool], frozen=True):
 
     action: ClassVar[Action] = Action.COMMIT
     group: str
-    offsets: tuple[PartitionOffset, ...]
+    offsets: Annotated[tuple[PartitionOffset, ...], items(MESSAGES_MAX)]
     opens_group: bool = False
     lake: str = ""
 

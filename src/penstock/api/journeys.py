@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from enum import Enum
+from typing import Annotated
 
 import msgspec
 
 from ..model import Headers
+from .bounds import PAGE_MAX, Within
 from .command import Command, ScopedCommand
 from .dead_letters import DEAD_LETTER_SUFFIX
 from .principals import Action
@@ -213,7 +215,7 @@ class FindTrace(ScopedCommand[Journey], frozen=True, kw_only=True):
     is_long = True
 
     trace_id: str
-    bytes_max: int = SEARCH_BYTES
+    bytes_max: Annotated[int, Within(1, SEARCH_BYTES, is_cut=True)] = SEARCH_BYTES
     cursor: str | None = None
 
 
@@ -237,8 +239,8 @@ class SearchJourneys(ScopedCommand[JourneyPage], frozen=True, kw_only=True):
     status: JourneyStatus | None = None
     start_ns: int | None = None
     end_ns: int | None = None
-    limit: int = 100
-    bytes_max: int = SEARCH_BYTES
+    limit: Annotated[int, Within(1, PAGE_MAX, is_cut=True)] = 100
+    bytes_max: Annotated[int, Within(1, SEARCH_BYTES, is_cut=True)] = SEARCH_BYTES
     cursor: str | None = None
 
 
@@ -249,7 +251,7 @@ class ListJourneys(ScopedCommand[JourneyPage], frozen=True, kw_only=True):
     is_query = True
     is_long = True
 
-    limit: int = 100
+    limit: Annotated[int, Within(1, PAGE_MAX, is_cut=True)] = 100
 
 
 class DescribeJourneys(ScopedCommand[JourneyStats], frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
+from .bounds import Names
 from .command import EVERY_TOPIC, Command
 from .principals import Action, Role
 
@@ -52,7 +53,7 @@ class CreateKey(Command[NewKey], frozen=True):
     is_structural: ClassVar[bool] = True
     name: str
     role: Role
-    prefixes: tuple[str, ...] = ()
+    prefixes: Names = ()
     lifetime_ms: int = 0
     key_id: str = ""
 
@@ -67,7 +68,7 @@ class RotateKey(Command[NewKey], frozen=True):
     is_structural: ClassVar[bool] = True
     key_id: str
     grace_ms: int
-    within: tuple[str, ...] = ()
+    within: Names = ()
 
     def topics(self) -> Iterable[str]:
         return self.within or EVERY_TOPIC
@@ -79,7 +80,7 @@ class RevokeKey(Command[None], frozen=True):
     action: ClassVar[Action] = Action.CHANGE_KEYS
     is_structural: ClassVar[bool] = True
     key_id: str
-    within: tuple[str, ...] = ()
+    within: Names = ()
     is_forced: bool = False
 
     def topics(self) -> Iterable[str]:
@@ -92,7 +93,7 @@ class DescribeKey(Command[KeyDescription], frozen=True):
     action: ClassVar[Action] = Action.SEE_KEYS
     is_query: ClassVar[bool] = True
     key_id: str
-    within: tuple[str, ...] = ()
+    within: Names = ()
 
     def topics(self) -> Iterable[str]:
         return self.within or EVERY_TOPIC
@@ -103,7 +104,7 @@ class ListKeys(Command[list[KeyDescription]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_KEYS
     is_query: ClassVar[bool] = True
-    within: tuple[str, ...] = ()
+    within: Names = ()
 
     def topics(self) -> Iterable[str]:
         return self.within or EVERY_TOPIC

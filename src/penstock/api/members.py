@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 import msgspec
 
 from ..model import Priority, TopicPartition
+from .bounds import DISTINCT, MESSAGES_MAX, NAMES_MAX, REQUEST_ID_CHARACTERS_MAX, items
 from .command import Command
 from .groups import Mode, PartitionOffset
 from .leased import LeasedMessages
@@ -70,7 +71,7 @@ class JoinGroup(MemberCommand[JoinReply], frozen=True):
 
     # It may sync which generations are given.
     is_long: ClassVar[bool] = True
-    topic_names: tuple[str, ...]
+    topic_names: Annotated[tuple[str, ...], items(NAMES_MAX, least=1), DISTINCT]
     client: str = "member"
     session_ms: int = 0
     assignor: Assignor | None = None
@@ -119,7 +120,7 @@ class ReleasePartitions(MemberCommand[tuple[TopicPartition, ...]], frozen=True):
     is given than the present one. NotOwner: a partition is not its own, and none is released.
     """
 
-    partitions: tuple[TopicPartition, ...]
+    partitions: Annotated[tuple[TopicPartition, ...], items(MESSAGES_MAX), DISTINCT]
     generation: int | None = None
     keeps_held: bool = False
 
@@ -132,7 +133,7 @@ class CommitAsMember(MemberCommand[bool], frozen=True):
     """
 
     action: ClassVar[Action] = Action.COMMIT
-    offsets: tuple[PartitionOffset, ...]
+    offsets: Annotated[tuple[PartitionOffset, ...], items(MESSAGES_MAX)]
     generation: int | None = None
 
     def topics(self) -> Iterable[str]:
@@ -153,7 +154,7 @@ class PollMember(MemberCommand[LeasedMessages], frozen=True):
     generation: int | None = None
     visibility_ms: int | None = None
     priority: Priority | None = None
-    request_id: str = ""
+    request_id: Annotated[str, items(REQUEST_ID_CHARACTERS_MAX)] = ""
     bytes_max: int | None = None
     changes: int | None = None
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
-from typing import ClassVar, NamedTuple, TypeVar, overload
+from typing import Annotated, ClassVar, NamedTuple, TypeVar, overload
 
 import msgspec
 
 from ..errors import PenstockError, SchemaViolation
 from ..model import Buffer, Message
+from .bounds import MESSAGES_MAX, items
 from .command import Command
 from .principals import Action
 
@@ -105,6 +106,10 @@ class Verdict:
         self.binding, self.wrong, self.count = binding, wrong, count
 
 
+Messages = Annotated[Sequence[Message], items(MESSAGES_MAX, least=1)]
+Values = Annotated[Sequence[bytes], items(MESSAGES_MAX, least=1)]
+
+
 class _Validated(Command[R], frozen=True, kw_only=True, omit_defaults=True):
     verdict: Verdict | None = None
 
@@ -113,6 +118,7 @@ class StoreMessages(_Validated[R], frozen=True):
     """Something that stores messages in a topic, which may ask for schemas: a driver then fills in the verdict."""
 
     action: ClassVar[Action] = Action.PUBLISH
+    packed_bytes_max: ClassVar[int | None] = None
     topic: str
 
     def topics(self) -> Iterable[str]:
@@ -129,14 +135,14 @@ class Publish(_ToTopic, frozen=True):
     PartlyPublished: the disk filled up in the middle, and some partitions have theirs.
     """
 
-    messages: Sequence[Message]
+    messages: Messages
     partition: int | None = None
 
 
 class PublishValues(_ToTopic, frozen=True):
     """Store bare values in the partition whose turn it is, as one batch, all or none; where each of them is."""
 
-    values: Sequence[bytes]
+    values: Values
 
 
 class PublishedTo(NamedTuple):
@@ -206,19 +212,19 @@ class PublishRecords(StoreMessages[BatchStored], frozen=True):
 class Schedule(_ToTopic, frozen=True):
     """Store messages that are to come at a time each. Their offsets are those of the delay log."""
 
-    delayed: Sequence[Delayed]
+    delayed: Annotated[Sequence[Delayed], items(MESSAGES_MAX, least=1)]
     partition: int | None = None
 
 
 class ScheduleValues(_ToTopic, frozen=True):
     """Store bare values that are to come at one time, in the partition whose turn it is; where each of them is."""
 
-    values: Sequence[bytes]
+    values: Values
     due_ns: int
 
 
 class PublishEach(StoreMessages[list[PublishOutcome]], frozen=True):
     """Store what can be stored; an answer or an error for each message."""
 
-    messages: Sequence[Message]
+    messages: Messages
     partition: int | None = None

@@ -1,12 +1,16 @@
 """What engines such as Spark ask for: the ends of many partitions, files of messages, where a query first began."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
+from .bounds import DISTINCT, MESSAGES_MAX, NAMES_MAX, Within, items
 from .command import Command
 from .principals import Action
+
+HOLD_MS_MAX = 3_600_000
+ASKED_CHARACTERS_MAX = 64 << 10
 
 
 class PartitionEnds(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,7 +43,7 @@ class ListEnds(Command[EndsReply], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_TOPICS
     is_query: ClassVar[bool] = True
-    names: Sequence[str]
+    names: Annotated[Sequence[str], items(NAMES_MAX), DISTINCT]
     at_ns: int | None = None
 
     def topics(self) -> Iterable[str]:
@@ -74,7 +78,7 @@ class HoldFiles(Command[HeldFiles], frozen=True):
     partition: int
     offset: int
     end: int
-    hold_ms: int
+    hold_ms: Annotated[int, Within(0, HOLD_MS_MAX)]
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)
@@ -84,9 +88,9 @@ class QueryStart(msgspec.Struct, frozen=True):
     """Where a query first began: offsets by "topic/partition", ids by topic, and in its own words what it asked for."""
 
     query: str
-    offsets: Mapping[str, int]
-    ids: Mapping[str, int]
-    asked: str
+    offsets: Annotated[Mapping[str, int], items(MESSAGES_MAX)]
+    ids: Annotated[Mapping[str, int], items(NAMES_MAX)]
+    asked: Annotated[str, items(ASKED_CHARACTERS_MAX)]
 
     def topics(self) -> set[str]:
         """The topics that the query reads."""

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..model import Headers, Message
+from .bounds import HEADERS_MAX, items
 from .command import Command
 from .principals import Action
 from .publish import Published
@@ -98,6 +99,7 @@ class CreateSchedule(_OfSchedule[ScheduleDescription], frozen=True):
     """
 
     action: ClassVar[Action] = Action.CHANGE_SCHEDULES
+    packed_bytes_max: ClassVar[int | None] = None
     recurrence: Recurrence
     partition: int | None = None
 
@@ -124,6 +126,7 @@ class ChangeSchedule(_OfSchedule[ScheduleDescription], frozen=True, kw_only=True
     """
 
     action: ClassVar[Action] = Action.CHANGE_SCHEDULES
+    packed_bytes_max: ClassVar[int | None] = None
     cron: str | UnsetType = UNSET
     every_ms: int | UnsetType = UNSET
     timezone: str | UnsetType = UNSET
@@ -131,7 +134,7 @@ class ChangeSchedule(_OfSchedule[ScheduleDescription], frozen=True, kw_only=True
     is_paused: bool | UnsetType = UNSET
     value: bytes | UnsetType | None = UNSET
     message_key: bytes | UnsetType | None = UNSET
-    headers: Headers | UnsetType = UNSET
+    headers: Annotated[Headers, items(HEADERS_MAX)] | UnsetType = UNSET
     priority: int | UnsetType = UNSET
     ttl_ms: int | UnsetType | None = UNSET
 

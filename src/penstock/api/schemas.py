@@ -6,10 +6,11 @@ command are prefixes: schemas that no subject within them has are not there for 
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Annotated, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
+from .bounds import Names, items
 from .command import EVERY_TOPIC, Command
 from .principals import Action
 
@@ -17,6 +18,9 @@ LATEST = -1
 """In place of the number of a version: the newest that is not deleted."""
 GLOBAL = ""
 """In place of a subject: what holds for all subjects that have none of their own."""
+
+SCHEMA_CHARACTERS_MAX = 1 << 20
+REFERENCES_MAX = 1000
 
 R = TypeVar("R")
 
@@ -65,8 +69,8 @@ class NewSchema(NamedTuple):
     """A schema as a client sends it. The language is AVRO, JSON or PROTOBUF."""
 
     language: str
-    text: str
-    references: tuple[Reference, ...] = ()
+    text: Annotated[str, items(SCHEMA_CHARACTERS_MAX)]
+    references: Annotated[tuple[Reference, ...], items(REFERENCES_MAX)] = ()
 
 
 class SchemaDescription(msgspec.Struct, frozen=True):
@@ -125,7 +129,7 @@ class _OfSubjectOrAll(Command[R], frozen=True):
 
 
 class _Within(Command[R], frozen=True, kw_only=True):
-    within: tuple[str, ...] = ()
+    within: Names = ()
 
     def topics(self) -> Iterable[str]:
         return self.within or EVERY_TOPIC
@@ -220,6 +224,7 @@ class DecodeContent(_Within[DecodedContent], frozen=True, kw_only=True):
     """
 
     action: ClassVar[Action] = Action.SEE_SCHEMAS
+    packed_bytes_max: ClassVar[int | None] = None
     is_query: ClassVar[bool] = True
     is_long: ClassVar[bool] = True
     content: bytes

@@ -1,14 +1,16 @@
 """Topics: created, configured, described, listed, grown, swept and deleted."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
+from .bounds import DISTINCT, NAMES_MAX, Names, items
 from .command import EVERY_TOPIC, Command
 from .principals import Action
 
 PARTITIONS_DEFAULT = 3
+SETTINGS_MAX = 1000
 
 
 class PartitionFacts(NamedTuple):
@@ -65,7 +67,7 @@ class CreateTopic(Command[None], frozen=True):
     is_structural: ClassVar[bool] = True
     name: str
     partitions: int
-    settings: Mapping[str, Any] = {}
+    settings: Annotated[Mapping[str, Any], items(SETTINGS_MAX)] = {}
 
     def topics(self) -> Iterable[str]:
         return (self.name, *_subjects_in(self.settings))
@@ -77,7 +79,7 @@ class ConfigureTopic(Command[TopicDescription], frozen=True):
     action: ClassVar[Action] = Action.CONFIGURE_TOPIC
     is_structural: ClassVar[bool] = True
     name: str
-    changes: Mapping[str, Any]
+    changes: Annotated[Mapping[str, Any], items(SETTINGS_MAX)]
 
     def topics(self) -> Iterable[str]:
         return (self.name, *_subjects_in(self.changes))
@@ -144,7 +146,7 @@ class ListTopics(Command[list[str]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_TOPICS
     is_query: ClassVar[bool] = True
-    prefixes: tuple[str, ...] = ()
+    prefixes: Names = ()
 
     def topics(self) -> Iterable[str]:
         return self.prefixes or EVERY_TOPIC
@@ -166,7 +168,7 @@ class DescribeTopics(Command[list[TopicDescription]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_TOPICS
     is_query: ClassVar[bool] = True
-    names: Sequence[str]
+    names: Annotated[Sequence[str], items(NAMES_MAX), DISTINCT]
 
     def topics(self) -> Iterable[str]:
         return self.names
@@ -177,7 +179,7 @@ class DescribeLayouts(Command[list[TopicLayout]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_TOPICS
     is_query: ClassVar[bool] = True
-    names: Sequence[str]
+    names: Annotated[Sequence[str], items(NAMES_MAX), DISTINCT]
 
     def topics(self) -> Iterable[str]:
         return self.names

@@ -1,9 +1,10 @@
 """Answers for consumed messages, and offsets of groups, inside of transactions: they count once it is committed."""
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from .answers import LeaseAnswer
+from .bounds import MESSAGES_MAX, items
 from .command import Command
 from .principals import Action
 from .transactions import OfProducer
@@ -21,7 +22,7 @@ class StageAnswers(OfProducer, Command[None], frozen=True):
 
     action: ClassVar[Action] = Action.ANSWER
     is_durable: ClassVar[bool] = True
-    answers: Sequence[LeaseAnswer]
+    answers: Annotated[Sequence[LeaseAnswer], items(MESSAGES_MAX)]
 
     def topics(self) -> Iterable[str]:
         return {one.topic for one in self.answers}
@@ -52,7 +53,7 @@ class StageOffsets(OfProducer, Command[None], frozen=True):
     action: ClassVar[Action] = Action.COMMIT
     is_durable: ClassVar[bool] = True
     group: str
-    offsets: tuple[StagedOffset, ...]
+    offsets: Annotated[tuple[StagedOffset, ...], items(MESSAGES_MAX)]
     member: str = ""
     generation: int | None = None
     instance: str = ""

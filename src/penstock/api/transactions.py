@@ -1,11 +1,12 @@
 """Transactions: sessions of producers, messages that are staged, and the commit or abort that ends it."""
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 
 from ..model import Buffer, Message, TopicPartition
+from .bounds import DISTINCT, MESSAGES_MAX, NAMES_MAX, PAGE_MAX, Within, items
 from .command import EVERY_TOPIC, Command
 from .principals import Action
 from .publish import Delayed
@@ -65,7 +66,7 @@ class BeginTransaction(OfProducer, Command[str], frozen=True):
     """
 
     action: ClassVar[Action] = Action.PUBLISH
-    partitions: tuple[TopicPartition, ...] = ()
+    partitions: Annotated[tuple[TopicPartition, ...], items(NAMES_MAX), DISTINCT] = ()
 
     def topics(self) -> Iterable[str]:
         return {one.topic for one in self.partitions}
@@ -91,12 +92,13 @@ class Stage(OfProducer, Command[Sequence[Staged]], frozen=True):
     """
 
     action: ClassVar[Action] = Action.PUBLISH
+    packed_bytes_max: ClassVar[int | None] = None
     is_durable: ClassVar[bool] = True
     topic: str
-    messages: Sequence[Message]
+    messages: Annotated[Sequence[Message], items(MESSAGES_MAX)]
     partition: int | None = None
     sequence: int | None = None
-    delayed: Sequence[Delayed] = ()
+    delayed: Annotated[Sequence[Delayed], items(MESSAGES_MAX)] = ()
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)
@@ -211,7 +213,7 @@ class ListTransactions(Command[list[Transaction]], frozen=True):
     is_query: ClassVar[bool] = True
     state: str | None = None
     after: int = -1
-    limit: int = 1000
+    limit: Annotated[int, Within(1, PAGE_MAX + 1, is_cut=True)] = 1000
 
     def topics(self) -> Iterable[str]:
         return EVERY_TOPIC

@@ -7,12 +7,13 @@ the msgpack and follows it as a part, so that nothing of it is copied on the way
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
+from sys import maxsize
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
-from ..errors import BadRequest, PenstockError
+from ..errors import BadRequest, PenstockError, TooLarge
 from ..model import Buffer
 from . import (  # Their subclasses of `Command` are found below.
     answers,
@@ -35,6 +36,7 @@ from . import (  # Their subclasses of `Command` are found below.
     transaction_answers,
     transactions,
 )
+from .bounds import size_refusal
 from .command import Command
 from .error_reply import ErrorReply, error_reply, rebuilt_error
 from .fetch import FetchReply, SkippedRange
@@ -134,6 +136,7 @@ class _Call(NamedTuple):
     rest: type[msgspec.Struct]
     decode: Callable[[Buffer], Any]
     reply: Any
+    packed_bytes_max: int
 
 
 def _encode_unknown(value: object) -> object:
@@ -190,7 +193,8 @@ def _call_of(kind: type[Command[Any]]) -> _Call:
         ]
         rest = msgspec.defstruct(kind.__name__, fields, frozen=True)
     (reply,) = _reply_of(kind)
-    return _Call(kind, kind.__name__.encode(), parts, rest, _decoder(rest), reply)
+    most = maxsize if kind.packed_bytes_max is None else kind.packed_bytes_max
+    return _Call(kind, kind.__name__.encode(), parts, rest, _decoder(rest), reply, most)
 
 
 CALLS: Mapping[bytes, _Call] = MappingProxyType(
@@ -223,7 +227,8 @@ def encode_command(command: Command[Any], acks: Acks = Acks.LEADER, wait_ms: int
 def decode_command(body: memoryview) -> CommandRequest:
     """The command in the body of a request. Its parts are views of the body.
 
-    BadRequest: the bytes are no command, or of one that there is not. Refused, as the command's own checks say.
+    BadRequest: the bytes are no command, or of one that there is not. TooLarge: there is more in it than its bounds
+    allow. Refused, as the command's own checks say.
     """
     try:
         acks, wait_ms, name_size, size = _REQUEST.unpack_from(body)
@@ -239,6 +244,8 @@ def decode_command(body: memoryview) -> CommandRequest:
     call = CALLS.get(name)
     if call is None:
         raise BadRequest(f"there is no command {name.decode('ascii', 'replace')[:60]!r}")
+    if size > call.packed_bytes_max:
+        raise TooLarge("command in bytes", found=size, limit=call.packed_bytes_max)
     command = _decoded(call.decode, body[start:end], call.kind.__name__)
     if call.parts or end < len(body):
         parts = read_parts(body, end)
@@ -263,6 +270,10 @@ def encode_hello(hello: Hello) -> Pieces:
 def _decoded(decode: Callable[[Buffer], Any], packed: Buffer, what: str) -> Any:
     try:
         return decode(packed)
+    except msgspec.ValidationError as error:
+        raise size_refusal(str(error), packed) or BadRequest(
+            f"{what}: {str(error)[:200]}"
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"{what}: {str(error)[:200]}") from None
     except RecursionError:

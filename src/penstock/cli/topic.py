@@ -87,11 +87,15 @@ def pairs_of(written: tuple[str, ...], what: str) -> dict[str, Any]:
 @output_options
 def list_topics(*, broker: BrokerOptions, output: Output) -> None:
     """Show all topics."""
+    from ..api.bounds import NAMES_MAX
     from ..api.json.topics import topic_out
-    from ..api.topics import DescribeTopics
+    from ..api.topics import DescribeTopics, TopicDescription
 
     with connected(broker) as client:
-        found = client.execute(DescribeTopics(client.topics()))
+        names, found = client.topics(), list[TopicDescription]()
+        for start in range(0, len(names), NAMES_MAX):
+            part = client.execute(DescribeTopics(names[start : start + NAMES_MAX]))
+            found += part
     columns = ["name", "partitions", "total_messages", "total_size_bytes"]
     empty = "no topics yet; penstock topic create NAME makes one"
     output.rows(map(topic_out, found), columns, empty=empty)

@@ -34,10 +34,10 @@ class InvalidConfig(Refused):
 class TooLarge(Refused):
     code = "TOO_LARGE"
 
-    def __init__(self, what: str, *, found: int, limit: int) -> None:
-        super().__init__(
-            f"{what} is {found}, the limit is {limit}", what=what, found=found, limit=limit
-        )
+    def __init__(self, what: str, *, found: int, limit: int, advice: str = "") -> None:
+        more = f": {advice}" if advice else ""
+        text = f"{what} is {found}, the limit is {limit}{more}"
+        super().__init__(text, what=what, found=found, limit=limit)
 
 
 class NeverFits(TooLarge):

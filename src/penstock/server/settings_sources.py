@@ -12,6 +12,7 @@ import msgspec
 from ..api.units import setting_number
 from ..config import TopicConfig
 from ..errors import InvalidConfig, InvalidSettings, Refused
+from .bounds_reference import bounds_reference
 from .settings import Settings, conflicts
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
@@ -290,7 +291,7 @@ def reference() -> str:
             is_live = "yes" if one.metadata["is_live"] or section == "tls" else ""
             lines.append(f"| `{one.name}` | `{default}` | {one.metadata['text']} | {is_live} |")
         lines.append("")
-    return "\n".join(lines + _topic_reference())
+    return "\n".join(lines + _topic_reference() + bounds_reference())
 
 
 def topic_words() -> dict[str, str]:

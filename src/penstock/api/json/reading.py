@@ -25,16 +25,12 @@ def decode(content: bytes | bytearray, decoder: msgspec.json.Decoder[T]) -> T:
         raise BadRequest("the JSON is nested too deeply") from None
 
 
-def decode_lines(content: bytes | bytearray, decoder: msgspec.json.Decoder[T]) -> list[T]:
-    """A struct from each line that has something. BadRequest names the line, counted from 1."""
-    found: list[T] = []
-    for number, line in enumerate(bytes(content).split(b"\n"), 1):
-        try:
-            if line.strip():
-                found.append(decode(line, decoder))
-        except BadRequest as error:
-            raise BadRequest(f"line {number}: {error}", line=number) from None
-    return found
+def decode_line(line: bytes | bytearray, decoder: msgspec.json.Decoder[T], number: int) -> T:
+    """A struct from one line of NDJSON. BadRequest names the line by its number."""
+    try:
+        return decode(line, decoder)
+    except BadRequest as error:
+        raise BadRequest(f"line {number}: {error}", line=number) from None
 
 
 def _decoded(content: bytes | bytearray, decoder: msgspec.json.Decoder[T]) -> T:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from ...api.arguments import flag, instance, partition_number, text, utf8, whole_number
+from ...api.bounds import NAMES_MAX
 from ...api.command import Command
 from ...api.contents import Content, HeadersIn
 from ...api.dead_letters import BrowseDeadLetters, CountDeadLetters, RedriveReply, Selection
@@ -52,6 +53,7 @@ from ...api.topics import (
     DescribeTopics,
     ListTopics,
     SweepTopics,
+    TopicDescription,
 )
 from ...api.units import Duration, Moment
 from ...errors import AlreadyExists, NotFound, Refused, TraceNotFound
@@ -137,7 +139,14 @@ class AsyncAdmin:
 
     async def describe_topics(self) -> list[Topic]:
         """Every topic that the key may see, each as `topic` shows it."""
-        return [topic_of(one) for one in await self.execute(DescribeTopics(await self.topics()))]
+        return [topic_of(topic) for topic in await self._described()]
+
+    async def _described(self) -> list[TopicDescription]:
+        names, described = await self.topics(), list[TopicDescription]()
+        for start in range(0, len(names), NAMES_MAX):
+            part = await self.execute(DescribeTopics(names[start : start + NAMES_MAX]))
+            described += part
+        return described
 
     async def topic(self, name: str) -> Topic:
         """Partitions, offsets, sizes and settings of a topic. NotFound."""
@@ -404,8 +413,7 @@ class AsyncAdmin:
 
     async def stats(self) -> Stats:
         """Sizes of everything."""
-        topics = await self.execute(DescribeTopics(await self.topics()))
-        return stats_of(await self.server(), topics)
+        return stats_of(await self.server(), await self._described())
 
     async def reliability(self) -> Reliability:
         """How many messages are leased, wait for a retry, or were given up; in all and by group."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from ...api.arguments import flag, instance, partition_number, text, utf8, whole_number
+from ...api.bounds import NAMES_MAX
 from ...api.command import Command
 from ...api.contents import Content, HeadersIn
 from ...api.dead_letters import BrowseDeadLetters, CountDeadLetters, RedriveReply, Selection
@@ -53,6 +54,7 @@ from ...api.topics import (
     DescribeTopics,
     ListTopics,
     SweepTopics,
+    TopicDescription,
 )
 from ...api.units import Duration, Moment
 from ...errors import AlreadyExists, NotFound, Refused, TraceNotFound
@@ -138,7 +140,14 @@ class Admin:
 
     def describe_topics(self) -> list[Topic]:
         """Every topic that the key may see, each as `topic` shows it."""
-        return [topic_of(one) for one in self.execute(DescribeTopics(self.topics()))]
+        return [topic_of(topic) for topic in self._described()]
+
+    def _described(self) -> list[TopicDescription]:
+        names, described = self.topics(), list[TopicDescription]()
+        for start in range(0, len(names), NAMES_MAX):
+            part = self.execute(DescribeTopics(names[start : start + NAMES_MAX]))
+            described += part
+        return described
 
     def topic(self, name: str) -> Topic:
         """Partitions, offsets, sizes and settings of a topic. NotFound."""
@@ -403,8 +412,7 @@ class Admin:
 
     def stats(self) -> Stats:
         """Sizes of everything."""
-        topics = self.execute(DescribeTopics(self.topics()))
-        return stats_of(self.server(), topics)
+        return stats_of(self.server(), self._described())
 
     def reliability(self) -> Reliability:
         """How many messages are leased, wait for a retry, or were given up; in all and by group."""

@@ -39,9 +39,9 @@ from ...errors import (
 )
 from ...runtime.asynchronous import ParkedPoll
 from ...runtime.tickets import Ticket
+from ..admission import admitted, visible
 from ..audit_notes import audited, is_audited
 from ..leased_parts import fitting, leased_parts
-from .admission import admitted, visible
 from .coroutines import RunningCoroutine
 from .service import BinaryService
 from .shared_groups import STANDING, SharedGroups, SharedMember, is_shared_join

@@ -4,12 +4,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...api.fetch import FETCH_BYTES_MAX
 from ...api.frames import ClientDefaults, HelloReply, Limits
 from ...api.principals import Principal, Role
 from ...api.wire import decode_hello, encode_value
 from ...errors import PenstockError, Unauthenticated
 from ..settings import Settings
-from .admission import FETCH_BYTES_MAX
 from .service import BinaryService
 
 if TYPE_CHECKING:

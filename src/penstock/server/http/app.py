@@ -37,7 +37,7 @@ from .metrics import SyncTimes
 from .publish_coalescer import PublishCoalescer
 from .read_pause import ReadPauses
 from .requests import SAFE, ClientGone, NoQuery, Request
-from .responses import TEXT, Answer, Response
+from .responses import NDJSON, TEXT, Answer, Response
 from .routing import Route, Router, TopicIn
 from .statuses import error_response
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 _REQUEST_ID_MAX = 128
+# To read more of it in one piece would hold all other requests up: lines are read some at a time.
+JSON_BYTES_MAX = 8 << 20
 # What they answer may be many megabytes.
 _LARGE = frozenset({Action.FETCH, Action.CONSUME, Action.SEE_DEAD_LETTERS, Action.SEE_DELAYED})
 _UNKNOWN_ROUTE = "unknown"
@@ -190,11 +192,21 @@ class App:
             if route.action in _LARGE:
                 self.send_budget.require_room()
             return await route.call(request)
-        is_batch, http = route.is_batch, self.settings.http
-        await request.receive_body(self.limits.batch_bytes_max if is_batch else http.body_bytes_max)
+        await request.receive_body(*self._body_limit(route, request))
         if not request.has_place:
             raise self.room.refusal(self.room.wait_ms())
         return await route.call(request)
+
+    def _body_limit(self, route: Route, request: Request) -> tuple[int, str]:
+        """How many bytes a body may have, and what a client can do that has more."""
+        most = self.settings.http.body_bytes_max
+        if route.is_batch:
+            return self.limits.batch_bytes_max, ""
+        if request.content_type == NDJSON or most <= JSON_BYTES_MAX:
+            return most, ""
+        if NDJSON.decode() in route.other_bodies:
+            return JSON_BYTES_MAX, "send more as application/x-ndjson, or in batches"
+        return JSON_BYTES_MAX, "send less at once"
 
     async def _answer_bug(self, request: Request) -> int:
         request.drop_body()

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ...api.bounds import NAMES_MAX
 from ...api.health import (
     PASS,
     Check,
@@ -19,7 +20,7 @@ from ...api.health import (
 )
 from ...api.json.messages import Strict
 from ...api.principals import Action, Principal
-from ...api.topics import DescribeTopics, ListTopics
+from ...api.topics import DescribeTopics, ListTopics, TopicDescription
 from ...api.units import time_text
 from ...broker.authorise import authorise
 from ...errors import Draining, Forbidden, TooManyRequests, Unauthenticated
@@ -195,13 +196,17 @@ async def version(request: Request) -> Answer:
 async def stats(request: Request) -> Answer:
     """All topics with their sizes."""
     names = await request.execute(ListTopics(request.principal.prefixes))
+    topics: list[TopicDescription] = []
+    for start in range(0, len(names), NAMES_MAX):
+        part = await request.execute(DescribeTopics(names[start : start + NAMES_MAX]))
+        topics += part
     shown = {
         one.name: {
             "partitions": len(one.partitions),
             "messages": sum(part.messages for part in one.partitions),
             "size_bytes": sum(part.size_bytes for part in one.partitions),
         }
-        for one in await request.execute(DescribeTopics(names))
+        for one in topics
     }
     total = sum(one["size_bytes"] for one in shown.values())
     broker = request.app.settings.broker.id

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import count
 
 import msgspec
 
+from ...api.bounds import MESSAGES_MAX
 from ...api.json.messages import (
     PRIORITY_NAMES,
     MessageIn,
@@ -25,7 +27,7 @@ from ...api.json.publish import (
     delayed_of,
     moment_of,
 )
-from ...api.json.reading import decode, decode_lines, read_fields
+from ...api.json.reading import decode, decode_line, read_fields
 from ...api.json.times import time_text_or_none
 from ...api.principals import Action
 from ...api.publish import Delayed, PublishBatch, Published, PublishedRun, Safety, Schedule
@@ -51,7 +53,8 @@ from .responses import BATCH, NDJSON, Answer, Response, encode_json, json_respon
 from .routing import Route, TopicIn
 from .statuses import error_fields, error_response
 
-MESSAGES_MAX = 100_000
+# After so many messages, or so much of a body, other requests get their turn.
+_PIECE_MESSAGES, _PIECE_BYTES = 1000, 256 << 10
 _ALL, _NONE = 2, 0
 _NORMAL = PRIORITY_NAMES[Priority.NORMAL]
 # Stands for an offset in a template; no offset is that large.
@@ -70,7 +73,7 @@ async def publish(request: Request) -> Answer:
     topic = request.params["topic"]
     asked = request.query(AcksQuery).acks if request.query_string else None
     if request.content_type == NDJSON:
-        items = decode_lines(request.body, _LINE)
+        items = await _lines(request.body)
         acks = _acks_of(request, asked)
     else:
         body = request.body
@@ -88,6 +91,30 @@ async def publish(request: Request) -> Answer:
         raise BadRequest("messages is empty", field="messages")
     results, moments = await store(request, topic, items, acks)
     return _response(request, items, results, acks, moments)
+
+
+async def _lines(body: bytes | bytearray) -> list[MessageIn]:
+    """A message from each line that has something; other requests get their turns meanwhile.
+
+    BadRequest names the line, counted from 1. TooLarge: there are too many.
+    """
+    items: list[MessageIn] = []
+    position, paused_at = 0, 0
+    for number in count(1):
+        end = body.find(b"\n", position)
+        line = body[position : end if end >= 0 else len(body)]
+        if line.strip():
+            items.append(decode_line(line, _LINE, number))
+            if len(items) > MESSAGES_MAX:
+                found = len(items) + body.count(b"\n", position)
+                raise TooLarge("messages in one request", found=found, limit=MESSAGES_MAX)
+        if end < 0:
+            break
+        position = end + 1
+        if position - paused_at >= _PIECE_BYTES or number % _PIECE_MESSAGES == 0:
+            paused_at = position
+            await asyncio.sleep(0)
+    return items
 
 
 def _acks_of(request: Request, asked: str | int | None) -> int:
@@ -181,6 +208,8 @@ async def store(
     places: dict[int | None, tuple[list[int], list[Message]]] = {}
     later: list[tuple[int, Delayed]] = []
     for index, item in enumerate(items):
+        if index % _PIECE_MESSAGES == _PIECE_MESSAGES - 1:
+            await asyncio.sleep(0)
         try:
             moment = moment_of(item, now_ns)
             if moment is not None:

@@ -20,6 +20,7 @@ from ...errors import (
     TooManyRequests,
     UnsupportedMediaType,
 )
+from ..admission import admitted
 from ..audit_notes import audited
 from .responses import BATCH, JSON, NDJSON, REGISTRY
 
@@ -73,7 +74,7 @@ class Request:
         self.is_whole, self.is_body_wanted = False, head.method not in SAFE
         self._arrival: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
-        self._limit = 0
+        self._limit, self._advice = 0, ""
         self._reservation: Reservation | None = None
 
     def header(self, name: bytes) -> bytes | None:
@@ -136,16 +137,16 @@ class Request:
         if self.is_ended_with_client and self.task is not None:
             self.task.cancel()
 
-    async def receive_body(self, limit: int) -> None:
+    async def receive_body(self, limit: int, advice: str = "") -> None:
         """Wait until the whole body is here. TooLarge over the limit, TooManyRequests while others fill the memory,
         TooSlow, ClientGone; UnsupportedMediaType if it is encoded.
         """
         length = self.header(b"content-length") or b"0"
         if int(length) > limit:
-            raise TooLarge("body in bytes", found=int(length), limit=limit)
+            raise TooLarge("body in bytes", found=int(length), limit=limit, advice=advice)
         if self.header(b"content-encoding") not in {None, b"identity"}:
             raise UnsupportedMediaType("bodies are sent without content-encoding")
-        self._limit = limit
+        self._limit, self._advice = limit, advice
         if self.is_whole:
             self._require_room()
             return
@@ -173,7 +174,7 @@ class Request:
         """TooLarge, TooManyRequests: what is here of the body is over a limit, once the limit is known."""
         size = len(self.body)
         if self._limit and size > self._limit:
-            raise TooLarge("body in bytes", found=size, limit=self._limit)
+            raise TooLarge("body in bytes", found=size, limit=self._limit, advice=self._advice)
         over = None if self._reservation is None else self._reservation.grow(size)
         if over is not None:
             raise TooManyRequests("bytes of requests at once", limit=over, retry_after_ms=1000)
@@ -206,7 +207,13 @@ class Request:
         Forbidden is told to the audit log, as all refusals are.
         """
         with self.noting_refusal():
+            command = self._admitted(command)
             return await self.app.driver.execute(command, self.principal, is_synced=is_synced)
+
+    def _admitted(self, command: "Command[R]") -> "Command[R]":
+        """The command within its bounds. Refused, TooLarge: it is out of them."""
+        is_tls = self.connection.is_tls
+        return admitted(command, self.principal, self.app.settings, is_tls)
 
     @contextmanager
     def noting_refusal(self) -> Iterator[None]:
@@ -219,6 +226,7 @@ class Request:
 
     async def execute_audited(self, command: "Command[R]") -> "R":
         """Carry out a command of an administrator, and say in the audit log what `audit_notes` says of it."""
+        command = self._admitted(command)
         note = audited(command)
         if note is None:
             return await self.execute(command)

@@ -32,7 +32,8 @@ from ...api.topics import (
     ListTopics,
     SweepTopics,
 )
-from ...errors import AlreadyExists, BadRequest, InvalidConfig, NotFound
+from ...broker.topics import PARTITIONS_MAX
+from ...errors import AlreadyExists, BadRequest, InvalidConfig, NotFound, Refused
 from .requests import Request
 from .responses import Answer, json_response, nothing
 from .routing import Route, TopicIn
@@ -55,6 +56,11 @@ async def create(request: Request) -> Answer:
         raise BadRequest("name is missing", field="name")
     usual = request.app.settings
     count = usual.topic.num_partitions if sent.num_partitions is None else sent.num_partitions
+    if count == 0:
+        # On the other ports that stands for as many as the settings say.
+        raise Refused(
+            f"num_partitions must be in 1..{PARTITIONS_MAX}, got 0", field="num_partitions"
+        )
     settings = usual.topic_defaults() | sent.config | retention_of(sent.retention_hours)
     await request.execute_audited(CreateTopic(sent.name, count, settings))
     return json_response(CreatedOut(sent.name, count, True), status=201)

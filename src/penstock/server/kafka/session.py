@@ -10,8 +10,8 @@ from ...api.principals import Principal
 from ...config import LimitsConfig
 from ...errors import Draining, Forbidden, Unauthenticated
 from ...runtime.asynchronous import AsyncDriver
+from ..admission import admitted
 from ..audit_notes import audited
-from ..binary.admission import admitted
 from ..binary.sasl import SaslExchange
 from ..binary.service import BinaryService
 from .converted import ConvertedBatches

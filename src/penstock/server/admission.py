@@ -1,4 +1,4 @@
-"""What a command may ask for over the network, and what a key with prefixes sees."""
+"""What a command may ask for over the network, on any port, and what a key with prefixes sees."""
 
 from collections.abc import Callable, Mapping
 from secrets import token_hex
@@ -6,38 +6,28 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ...api.answers import MESSAGES_MAX, Answer, AnswerOffset, TakeBack, checked_reason
-from ...api.command import Command, ScopedCommand
-from ...api.commits import ListCommitNames, StageNamed, StageNamedAnswers
-from ...api.consume import Poll
-from ...api.dead_letters import BrowseDeadLetters
-from ...api.delays import DescribeDelays, ListDelayed
-from ...api.fetch import Fetch, Peek, Read
-from ...api.health import Health
-from ...api.journeys import SEARCH_BYTES, FindTrace, ListJourneys, SearchJourneys
-from ...api.keys import CreateKey, DescribeKey, ListKeys, RevokeKey, RotateKey
-from ...api.members import JoinGroup, PollMember
-from ...api.principals import Principal
-from ...api.publish import Publish, PublishEach, PublishValues, Schedule, ScheduleValues
-from ...api.queries import HoldFiles, QueryStart
-from ...api.schemas import DecodeContent, DescribeSchema, ListSubjects, ListUses
-from ...api.topics import (
-    CreateTopic,
-    ListTopics,
-)
-from ...api.transaction_answers import StageAnswers, StageOffsets
-from ...api.transactions import ListTransactions, Stage
-from ...api.units import DURATION_NS_MAX
-from ...config import SESSION_MS_MIN
-from ...errors import Forbidden, Refused, TooLarge
-from ..leased_parts import OPENED_BYTES
-from ..settings import Settings
+from ..api.answers import Answer, AnswerOffset, TakeBack, checked_reason
+from ..api.bounds import MESSAGES_MAX, within_bounds
+from ..api.command import Command, ScopedCommand
+from ..api.commits import StageNamed, StageNamedAnswers
+from ..api.consume import Poll
+from ..api.delays import DescribeDelays
+from ..api.fetch import Fetch
+from ..api.health import Health
+from ..api.keys import CreateKey, DescribeKey, ListKeys, RevokeKey, RotateKey
+from ..api.members import JoinGroup, PollMember
+from ..api.principals import Principal
+from ..api.queries import QueryStart
+from ..api.schemas import DecodeContent, DescribeSchema, ListSubjects, ListUses
+from ..api.topics import CreateTopic, ListTopics
+from ..api.transaction_answers import StageAnswers
+from ..api.transactions import Stage
+from ..api.units import DURATION_NS_MAX
+from ..config import SESSION_MS_MIN
+from ..errors import Forbidden, Refused, TooLarge
+from .leased_parts import OPENED_BYTES
+from .settings import Settings
 
-FETCH_BYTES_MAX = 16 << 20
-_READ_LIMIT_MAX = 10_000
-_PAGE_LIMIT_MAX = 1000
-_REQUEST_ID_CHARACTERS_MAX = 128
-_HOLD_MS_MAX = 3_600_000
 _MS_NS = 1_000_000
 
 Rule = Callable[[Any, Settings], Command[Any]]
@@ -46,7 +36,11 @@ Rule = Callable[[Any, Settings], Command[Any]]
 def admitted(
     command: Command[Any], principal: Principal, settings: Settings, is_tls: bool
 ) -> Command[Any]:
-    """The command as it is carried out: limits cut down to those of the server. Refused, TooLarge: it may not be."""
+    """The command as it is carried out: within its bounds, and with what the settings say of what it leaves open.
+
+    Refused, TooLarge: it may not be.
+    """
+    command = within_bounds(command)
     rule = _RULES.get(type(command))
     if rule is not None:
         command = rule(command, settings)
@@ -92,75 +86,27 @@ def _at_least(what: str, found: int, least: int) -> None:
 
 def _poll(command: Any, settings: Settings) -> Any:
     _at_least("limit", command.limit, 0)
-    _at_most("request_id in characters", len(command.request_id), _REQUEST_ID_CHARACTERS_MAX)
     bytes_max = OPENED_BYTES if command.bytes_max is None else command.bytes_max
     _at_least("bytes_max", bytes_max, 1)
     limit = min(command.limit, settings.consumer.max_poll_records_binary)
     return replace(command, limit=limit, bytes_max=min(bytes_max, OPENED_BYTES))
 
 
-def _fetch(command: Fetch, _settings: Settings) -> Fetch:
-    if command.bytes_max <= FETCH_BYTES_MAX:
-        return command
-    return replace(command, bytes_max=FETCH_BYTES_MAX)
-
-
-def _read(command: Read, _settings: Settings) -> Read:
-    _at_least("limit", command.limit, 1)
-    return replace(
-        command,
-        limit=min(command.limit, _READ_LIMIT_MAX),
-        bytes_max=min(command.bytes_max, FETCH_BYTES_MAX),
-    )
-
-
-def _page(command: Any, _settings: Settings) -> Any:
-    _at_least("limit", command.limit, 1)
-    return replace(command, limit=min(command.limit, _PAGE_LIMIT_MAX))
-
-
-def _search(command: Any, settings: Settings) -> Any:
-    _at_least("bytes_max", command.bytes_max, 1)
-    found = command if isinstance(command, FindTrace) else _page(command, settings)
-    return replace(found, bytes_max=min(command.bytes_max, SEARCH_BYTES))
-
-
-def _some(what: str, count: int) -> None:
-    if not 0 < count <= MESSAGES_MAX:
-        _at_least(what, count, 1)
-        _at_most("messages in one request", count, MESSAGES_MAX)
-
-
-def _messages(command: Any, _settings: Settings) -> Any:
-    _some("messages", len(command.messages))
-    return command
-
-
 def _staged(command: Any, _settings: Settings) -> Any:
-    _some("messages", len(command.messages) + len(command.delayed))
-    return command
-
-
-def _values(command: Any, _settings: Settings) -> Any:
-    _some("values", len(command.values))
-    return command
-
-
-def _schedule(command: Schedule, _settings: Settings) -> Schedule:
-    _some("delayed", len(command.delayed))
+    count = len(command.messages) + len(command.delayed)
+    _at_least("messages", count, 1)
+    _at_most("messages in one request", count, MESSAGES_MAX)
     return command
 
 
 def _answer(command: Any, _settings: Settings) -> Any:
-    count = sum(len(one.offsets) for one in command.answers)
-    _at_most("messages in one request", max(count, len(command.answers)), MESSAGES_MAX)
-    for one in command.answers:
-        checked_reason(one.reason)
-    return command
-
-
-def _staged_offsets(command: StageOffsets, _settings: Settings) -> StageOffsets:
-    _at_most("offsets in one request", len(command.offsets), MESSAGES_MAX)
+    _at_most(
+        "messages in one request",
+        sum(len(answer.offsets) for answer in command.answers),
+        MESSAGES_MAX,
+    )
+    for answer in command.answers:
+        checked_reason(answer.reason)
     return command
 
 
@@ -197,14 +143,7 @@ def _span_ms(what: str, found: int) -> None:
     _at_most(what, found, DURATION_NS_MAX // _MS_NS)
 
 
-def _hold(command: HoldFiles, _settings: Settings) -> HoldFiles:
-    _at_least("hold_ms", command.hold_ms, 0)
-    _at_most("hold_ms", command.hold_ms, _HOLD_MS_MAX)
-    return command
-
-
 def _join(command: JoinGroup, settings: Settings) -> JoinGroup:
-    _at_least("topic_names", len(command.topic_names), 1)
     if command.session_ms == 0:
         return replace(command, session_ms=settings.consumer.session_timeout_ms)
     _at_least("session_ms", command.session_ms, SESSION_MS_MIN)
@@ -214,33 +153,16 @@ def _join(command: JoinGroup, settings: Settings) -> JoinGroup:
 _RULES: Mapping[type[Command[Any]], Rule] = {
     Poll: _poll,
     PollMember: _poll,
-    Fetch: _fetch,
-    Read: _read,
-    Peek: _page,
-    ListDelayed: _page,
-    BrowseDeadLetters: _page,
-    ListJourneys: _page,
-    SearchJourneys: _search,
-    FindTrace: _search,
-    Publish: _messages,
-    PublishEach: _messages,
     Stage: _staged,
-    ListTransactions: _page,
     StageNamed: _staged,
-    ListCommitNames: _page,
-    PublishValues: _values,
-    ScheduleValues: _values,
-    Schedule: _schedule,
     Answer: _answer,
     TakeBack: _answer,
     StageAnswers: _answer,
     StageNamedAnswers: _answer,
-    StageOffsets: _staged_offsets,
     AnswerOffset: _answer_offset,
     CreateTopic: _create_topic,
     CreateKey: _create_key,
     RotateKey: _rotate_key,
-    HoldFiles: _hold,
     JoinGroup: _join,
 }
 

@@ -1,0 +1,116 @@
+"""What a request may cost, the same on each port: refused by name before it is paid, and nothing has happened."""
+
+import asyncio
+import json
+
+import pytest
+
+from penstock.api.topics import CreateTopic, DescribeLayouts, DescribeTopics, ListTopics
+from penstock.errors import TooLarge
+from penstock.server.bounds_reference import bounds_reference
+
+from .binary.raw_client import connected
+from .rigs import in_process
+
+NDJSON = {"content-type": "application/x-ndjson"}
+JSON_BYTES_MAX = 8 << 20
+
+
+def test_names_that_are_there_again_are_looked_at_once(shared_broker):
+    with connected(shared_broker.binary_port) as client:
+        client.hello()
+        client.call(CreateTopic("big", 1))
+        for kind in (DescribeTopics, DescribeLayouts):
+            assert [one.name for one in client.call(kind(["big"] * 10_000))] == ["big"]
+            with pytest.raises(
+                TooLarge, match="names in one request is 100000, the limit is 10000"
+            ):
+                client.call(kind(["big"] * 100_000))
+        # The connection goes on.
+        assert "big" in client.call(ListTopics())
+
+
+async def test_http_has_the_bounds_of_commands(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        body = {"offsets": {"orders": {str(number): 0 for number in range(100_001)}}}
+        reply = await broker.call("POST", "/groups/g/offsets", body)
+        assert reply.status == 413
+        assert reply.json["error"] == "TOO_LARGE"
+        assert (await broker.call("GET", "/groups")).json["groups"] == []
+
+
+async def test_large_json_is_sent_back_with_what_to_do(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        message = {"value": "v" * 1000}
+        count = JSON_BYTES_MAX // 1000
+        body = json.dumps({"messages": [message] * count}).encode()
+        target, of_json = "/topics/orders/messages", {"content-type": "application/json"}
+        reply = await broker.call("POST", target, body, headers=of_json)
+        assert reply.status == 413
+        assert "application/x-ndjson" in reply.json["message"]
+        lines = b"\n".join([json.dumps(message).encode()] * count)
+        assert len(lines) > JSON_BYTES_MAX
+        reply = await broker.call("POST", target, lines, headers=NDJSON)
+        assert (reply.status, len(reply.json["results"])) == (200, count)
+        described = (await broker.call("GET", "/topics/orders")).json
+        assert described["total_messages"] == count
+
+
+async def test_other_requests_have_their_turns_while_lines_are_read(tmp_path):
+    """Each thousand lines, and each quarter of a MiB."""
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        turns = 0
+
+        async def take_turns():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async def turns_of(lines):
+            nonlocal turns
+            turns = 0
+            body = b"\n".join(lines)
+            reply = await broker.call("POST", "/topics/orders/messages", body, headers=NDJSON)
+            assert reply.status == 200
+            return turns
+
+        other = asyncio.create_task(take_turns())
+        try:
+            small = await turns_of([b'{"value":"v"}'] * 10)
+            many = await turns_of([b'{"value":"v"}'] * 20_000)
+            large = await turns_of([b'{"value":"%b"}' % (b"v" * 400_000)] * 20)
+        finally:
+            other.cancel()
+        assert many >= small + 20
+        assert large >= small + 10
+
+
+@pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n"])
+async def test_a_bad_line_is_named_and_nothing_is_stored(tmp_path, ending):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        lines = [b'{"value":"v"}'] * 2500 + [b"{"]
+        body = b"\n".join(lines) + ending
+        reply = await broker.call("POST", "/topics/orders/messages", body, headers=NDJSON)
+        assert reply.status == 400
+        assert "line 2501" in reply.json["message"]
+        assert (await broker.call("GET", "/topics/orders")).json["total_messages"] == 0
+
+
+async def test_more_lines_than_messages_in_one_request(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        body = b"{}\n" * 100_001
+        reply = await broker.call("POST", "/topics/orders/messages", body, headers=NDJSON)
+        assert reply.status == 413
+
+
+def test_the_reference_has_every_bound_once():
+    rows = [line for line in bounds_reference()[1:] if line]
+    assert len(rows) == len(set(rows))
+    assert "| `DescribeTopics` | `names` | 10000 items, each looked at once | refused |" in rows
+    assert "| `Read` | `limit` | 10000 | cut |" in rows
