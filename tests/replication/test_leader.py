@@ -51,7 +51,7 @@ async def leading(tmp_path, monkeypatch):
     membership = Membership(settings, tmp_path, logging.getLogger("test"))
     membership.role = Role.LEADING
     found = LeaderRole(membership, settings, SimpleNamespace(), {"meta": 1})
-    found.begin(Driver(), asyncio.Event(), SimpleNamespace(write=lambda *_: None))
+    found.begin(Driver(), asyncio.Event(), SimpleNamespace(note=lambda *_: None))
     yield found
     found._driver.is_slow = False
     monkeypatch.setattr(leader_module, "write_record", lambda *_: None)

@@ -19,6 +19,7 @@ from penstock.api.keys import CreateKey, NewKey
 from penstock.api.principals import Role
 from penstock.config import StorageConfig
 from penstock.observability.activity import Activity
+from penstock.runtime import RealDisk
 from penstock.runtime.asynchronous import AsyncDriver
 from penstock.runtime.threads import ThreadDriver
 from penstock.runtime.world import World
@@ -94,7 +95,12 @@ class InProcess:
         self.driver = ThreadDriver(self.disk, storage, world)
         loop = asyncio.get_running_loop()
         driver = AsyncDriver(self.driver, loop)
-        self.app = make_app(self.settings, driver, data, getLogger("test"), activity)
+        data.mkdir(exist_ok=True)
+        # The audit log is real, beside the files that are made without the node.
+        self.audit_disk = RealDisk(data, StorageConfig())
+        self.app = make_app(
+            self.settings, driver, self.audit_disk, data, getLogger("test"), activity=activity
+        )
 
     async def call(
         self,
@@ -145,6 +151,7 @@ class InProcess:
     def close(self) -> None:
         self.driver.close()
         self.app.auth.audit.close()
+        self.audit_disk.close()
 
 
 def _raise(error: BaseException) -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from penstock.api.keys import ListKeys
 from penstock.api.principals import Role
 from penstock.cli.root import root
-from penstock.server import audit, first_key
+from penstock.server import audit_files, first_key
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 
 from .rigs import in_process
@@ -25,7 +25,7 @@ BLOCK = 4096
 
 
 def lines_of(data: Path) -> list[bytes]:
-    return (data / audit.AUDIT_FILE).read_bytes().splitlines()
+    return (data / audit_files.AUDIT_FILE).read_bytes().splitlines()
 
 
 async def require_unchanged(broker, data: Path) -> None:
@@ -47,7 +47,7 @@ async def require_unchanged(broker, data: Path) -> None:
 
 async def test_without_room_for_a_line_of_the_audit_log_no_key_changes(small_disk):  # noqa: F811 - the fixture
     async with in_process(small_disk, AUTH) as broker:
-        path, log = small_disk / audit.AUDIT_FILE, broker.app.auth.audit
+        path, log = small_disk / audit_files.AUDIT_FILE, broker.app.auth.audit
         for size in count():
             log.write("ops", "see health", "x" * size)
             # What is left of its last block is less than a line.
@@ -60,7 +60,7 @@ async def test_without_room_for_a_line_of_the_audit_log_no_key_changes(small_dis
 async def test_without_room_in_meta_no_key_changes(tmp_path):
     disk = SimDisk()
     async with in_process(tmp_path, AUTH, disk=disk) as broker:
-        audit.AuditLog(tmp_path, lambda: 1).close()
+        broker.app.auth.audit.write("ops", "see health", "x")
         full = Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE, path_part="meta/", times=99)
         disk.inject(full)
         await require_unchanged(broker, tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.api.schedules import SCHEDULE_BYTES_MAX, ListSchedules, Missed
 from penstock.client import Client
-from penstock.server.audit import AUDIT_FILE
+from penstock.server.audit_files import AUDIT_FILE
 
 from .rigs import in_process, served
 

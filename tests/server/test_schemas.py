@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.api.principals import Role
-from penstock.server.audit import AUDIT_FILE
+from penstock.server.audit_files import AUDIT_FILE
 
 from .rigs import in_process, served
 from .test_security import AUTH, bearer

@@ -11,7 +11,7 @@ from penstock.api.principals import Action, Principal, Role
 from penstock.api.topics import CreateTopic
 from penstock.broker.authorise import ALLOWED, authorise
 from penstock.errors import Forbidden
-from penstock.server import audit
+from penstock.server import audit_files
 from penstock.server.http import auth, requests
 from penstock.server.http.limits import Room
 from penstock.server.http.routing import TopicIn
@@ -306,7 +306,7 @@ async def test_refusals_are_written_down_once_a_minute(tmp_path):
         key = broker.key("reader", Role.READONLY).text
         for _ in range(5):
             assert (await broker.call("DELETE", "/topics/x", headers=bearer(key))).status == 403
-    lines = (tmp_path / audit.AUDIT_FILE).read_text().splitlines()
+    lines = (tmp_path / audit_files.AUDIT_FILE).read_text().splitlines()
     assert [(json.loads(one)["who"], json.loads(one)["is_allowed"]) for one in lines] == [
         ("reader", False)
     ]

@@ -13,7 +13,8 @@ Examples:
   penstock audit verify ./data --json   the same for a script
 
 \b
-Each line of audit.jsonl carries the hash of the one before, and audit.head names the last one.
+Each line carries the hash of the one before, from file to file (audit-N.jsonl, from line N of the log on; the newest is
+audit.jsonl), and audit.head names the last one.
 """
 
 
@@ -26,19 +27,29 @@ def audit() -> None:
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @output_options
 def verify(directory: Path, *, output: Output) -> None:
-    """Look for lines that were changed or removed in the audit log of DIRECTORY.
+    """Look for lines and files that were changed or removed in the audit log of DIRECTORY.
 
     Exit code 1 if there are any.
     """
-    from ..errors import FileMissing
-    from ..server.audit import AUDIT_FILE, HEAD_FILE, verify
+    from ..errors import FileMissing, PenstockError
+    from ..runtime import RealDisk
+    from ..server.audit_files import AUDIT_FILE, HEAD_FILE, verify
 
     if not any(directory.joinpath(name).exists() for name in ("meta", AUDIT_FILE, HEAD_FILE)):
         raise FileMissing(f"a data directory in {directory}")
-    problems = verify(directory / AUDIT_FILE)
-    rows = [{"line": one.line or None, "problem": one.text} for one in problems]
+    with RealDisk.open_read_only(directory) as disk:
+        try:
+            problems = verify(disk)
+        except PenstockError as error:
+            # It knows the path inside the directory only.
+            error.args = (f"{directory}/{error}",)
+            raise
+    rows = [
+        {"file": problem.file, "line": problem.line or None, "problem": problem.text}
+        for problem in problems
+    ]
     if output.is_table:
-        output.rows(rows, ["line", "problem"], empty="no problems")
+        output.rows(rows, ["file", "line", "problem"], empty="no problems")
     else:
         output.record({"problems": rows})
     if problems:

@@ -206,16 +206,18 @@ class OfflineKeys:
 @contextmanager
 def offline_keys(data_dir: Path | None, *, is_made: bool = False) -> Iterator[OfflineKeys]:
     """The keys of a data directory. FileMissing: there is none, and it is not to be made."""
+    from ..config import StorageConfig
     from ..errors import FileMissing
-    from ..runtime import SystemClock
+    from ..runtime import RealDisk, SystemClock
     from ..server.audit import AuditLog
-    from .offline import offline_node
+    from .offline import node_on
 
     assert data_dir is not None, "`is_remote` was asked before"
     if not is_made and not data_dir.joinpath("meta").is_dir():
         raise FileMissing(f"a broker's data in {data_dir}")
     with (
-        offline_node(data_dir) as node,
-        closing(AuditLog(data_dir, SystemClock().now_ns)) as audit,
+        RealDisk(data_dir, StorageConfig()) as disk,
+        node_on(disk) as node,
+        closing(AuditLog(disk, SystemClock().now_ns)) as audit,
     ):
         yield OfflineKeys(node, audit)

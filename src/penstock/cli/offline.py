@@ -28,21 +28,23 @@ _CLOCK = SystemClock()
 
 @contextmanager
 def offline_node(root: Path) -> Iterator[Node]:
-    """Returns a node, open inside of the block. Its start reports what it found on stderr.
+    """Returns a node, open inside of the block. AlreadyOpen: a broker runs on the directory."""
+    with RealDisk(root, StorageConfig()) as disk, node_on(disk) as node:
+        yield node
 
-    AlreadyOpen: a broker runs on the directory.
-    """
+
+@contextmanager
+def node_on(disk: RealDisk) -> Iterator[Node]:
+    """Returns a node, open inside of the block. Its start reports what it found on stderr."""
     world = World(
         clock=_CLOCK,
         entropy=random.SystemRandom(),
         logger=getLogger("penstock"),
         on_fatal=exit_process,
     )
-    with RealDisk(root, StorageConfig()) as disk:
-        findings = FindingsLog(world, on_skipped=lambda: None)
-        node = findings.open_node(disk, offline_now(), StorageConfig())
-        with closing(node):
-            yield node
+    findings = FindingsLog(world, on_skipped=lambda: None)
+    with closing(findings.open_node(disk, offline_now(), StorageConfig())) as node:
+        yield node
 
 
 def offline_now() -> Now:

@@ -1,59 +1,67 @@
-"""What administrators did and who was refused: one JSON object a line, each with the hash of the line before.
+"""The audit log of a process that runs: what administrators did and who was refused.
 
-A line that is changed or removed breaks the chain from there on. `audit.head` names the newest line that was synced, so
-that the removal of the last lines shows, too. The head is written after the lines: a crash leaves it behind them, never
-ahead. Neither file holds payloads or secrets. What an administrator changes is answered when its line is on the disk.
+One thread writes. All lines that wait when it looks are written and synced together, and then their commands are
+answered. When a file is large or old enough it gets the number of its first line as its name, and a new one begins.
+`audit_files` has the files.
 """
 
-import hashlib
-import os
+import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from threading import RLock
-from typing import NamedTuple
+from copy import copy
+from threading import Condition, Event, Thread
 
 import msgspec
 
-from ..errors import NoSpace
-from ..runtime.failures import translated
-from ..runtime.small_files import replace_file, write_all
+from ..errors import Internal, NoSpace, PenstockError, TooManyRequests, Unavailable
+from ..log.layout import remove_if_there, replace_file
+from ..ports import Disk, File
+from ..runtime.fatal import exit_process
+from .audit_files import (
+    AUDIT_FILE,
+    HEAD_FILE,
+    Entry,
+    began_ns,
+    complete_files,
+    complete_path,
+    find_end,
+    last_hash,
+    sealed,
+)
+from .audit_settings import AuditSection
 
-AUDIT_FILE = "audit.jsonl"
-HEAD_FILE = "audit.head"
-_FIRST = "0" * 64
+LINES_WAITING_MAX = 10_000
 _WHERE_MAX = 300
-# Longer than any line: all that is in one is bounded.
-_LINE_BYTES_MAX = 64 * 1024
-# Of a log that is read from its end, so much at a time.
-_BACK_BYTES_MAX = 1024 * 1024
+_HOUR_NS = 3_600_000_000_000
+_RETRY_MS = 100
+_LOGGER = logging.getLogger("penstock")
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One line. `hash` is that of the line without it."""
+class _Line:
+    """A line that waits for the writer."""
 
-    at_ns: str
-    who: str
-    what: str
-    where: str
-    is_allowed: bool
-    previous: str
-    hash: str = ""
+    def __init__(self, who: str, what: str, where: str, client: str, *, is_allowed: bool) -> None:
+        self.who, self.what, self.where, self.client = who, what, where[:_WHERE_MAX], client
+        self.is_allowed = is_allowed
+        # What the command waits for: the sync, or for a refusal only that the line is written.
+        self.written: Future[None] = Future()
 
 
-class Head(msgspec.Struct, frozen=True):
-    """Where the log ended when it was synced last: its size in bytes and in lines, and the hash of its last line."""
+class _HeldLine(_Line):
+    """A line that comes before its command: the writer waits until the command is done, and knows whether it was."""
 
-    size: int = 0
-    lines: int = 0
-    hash: str = _FIRST
+    def __init__(self, who: str, what: str, where: str, client: str) -> None:
+        super().__init__(who, what, where, client, is_allowed=True)
+        self.over = Event()
+        self.is_kept = False
+        self.settled: Future[None] = Future()
 
-
-class Problem(NamedTuple):
-    """Something that is wrong with the log; `line` counts from 1, and 0 is for the log as a whole."""
-
-    line: int
-    text: str
+    def end(self, *, is_kept: bool) -> None:
+        """Let the writer go on, and wait until a line that is not kept is gone."""
+        self.is_kept = is_kept
+        self.over.set()
+        self.settled.result()
 
 
 class AuditLog:
@@ -63,184 +71,283 @@ class AuditLog:
     nothing is. The chain goes on from the head even then, so that the gap can be seen for ever.
     """
 
-    def __init__(self, directory: Path, now_ns: Callable[[], int]) -> None:
-        self.path, self._now_ns = directory / AUDIT_FILE, now_ns
-        self._head_path = directory / HEAD_FILE
-        self._lock = RLock()
-        head = read_head(self._head_path)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        with translated(os.fspath(self.path)):
-            self._descriptor = os.open(self.path, flags, 0o600)
-            tail = _read_tail(self.path, head)
-        self.lost = lost_since(head, tail)
-        self._end = _end_of(head, tail)
-        if self._end.size < tail.end:
+    def __init__(
+        self,
+        disk: Disk,
+        now_ns: Callable[[], int],
+        section: AuditSection | None = None,
+        *,
+        on_fatal: Callable[[BaseException], None] = exit_process,
+    ) -> None:
+        """`on_fatal` is called, in the writer's thread, when the disk fails; the log is of no use after that."""
+        self.disk, self._now_ns, self._section = disk, now_ns, section or AuditSection()
+        self._on_fatal = on_fatal
+        self._waiting: list[_Line] = []
+        self._is_head_due = self._is_closing = False
+        self._changed = Condition()
+        self._thread: Thread | None = None
+        self._end, self.lost, self._is_settled = find_end(disk)
+        # None: it is made with its first line.
+        self._file: File | None = disk.open(AUDIT_FILE) if disk.exists(AUDIT_FILE) else None
+        self._is_synced, self._can_rotate = self._file is None, True
+        if self._file is not None and self._end.size < self._file.size():
             # A line that a crash cut in two was never answered.
-            self._cut(self._end)
-        self._is_settled = head == self._end
+            self._file.truncate(self._end.size)
+        # Wall time of the first line of the newest file.
+        self._began_ns = began_ns(disk)
 
-    def write(self, who: str, what: str, where: str, *, is_allowed: bool = True) -> None:
-        """Add a line. What changed something is synced; what was refused waits for `settle`. NoSpace: no line."""
-        with self._lock:
-            self._append(who, what, where, is_allowed=is_allowed)
-            if is_allowed:
-                self.settle()
+    @property
+    def newest(self) -> int:
+        """The number of the first line of the newest file."""
+        return self._end.first
+
+    def require_room(self) -> None:
+        """TooManyRequests: so many lines wait for the disk that a command which causes one more is refused."""
+        if len(self._waiting) >= LINES_WAITING_MAX:
+            raise TooManyRequests(
+                "lines of the audit log that wait",
+                limit=LINES_WAITING_MAX,
+                retry_after_ms=_RETRY_MS,
+            )
+
+    def submit(
+        self, who: str, what: str, where: str, *, client: str = "", is_allowed: bool = True
+    ) -> "Future[None]":
+        """Have a line written, at any time: commands that are done are never left without theirs.
+
+        The future is done when the line is synced, or for a refusal (not `is_allowed`) when it is written. NoSpace:
+        there is no line.
+        """
+        line = _Line(who, what, where, client, is_allowed=is_allowed)
+        self._put(line)
+        return line.written
+
+    def write(self, who: str, what: str, where: str, *, client: str = "") -> None:
+        """Add a line, and wait until it is synced. NoSpace: there is no line."""
+        self.submit(who, what, where, client=client).result()
+
+    def note(self, who: str, what: str, where: str) -> None:
+        """Add a line, and wait for nothing. If there is no room for it, the log of the process has it."""
+
+        def tell(written: "Future[None]") -> None:
+            if (error := written.exception()) is not None:
+                _LOGGER.error(
+                    "no line of the audit log for %s, %s, %s: %s", who, what, where, error
+                )
+
+        self.submit(who, what, where).add_done_callback(tell)
 
     @contextmanager
-    def noted(self, who: str, what: str, where: str) -> Iterator[None]:
-        """Inside, the line is on the disk; if what it tells of fails there, the line goes again."""
-        with self._lock:
-            before = self._end
-            self._append(who, what, where, is_allowed=True)
-            try:
-                self._sync()
-                yield
-            except BaseException:
-                self._cut(before)
-                raise
-            self.settle()
+    def noted(self, who: str, what: str, where: str, *, client: str = "") -> Iterator[None]:
+        """Inside, the line is on the disk; if what it tells of fails there, it goes again. No other line is written."""
+        line = _HeldLine(who, what, where, client)
+        self._put(line)
+        line.written.result()
+        try:
+            yield
+        except BaseException:
+            line.end(is_kept=False)
+            raise
+        line.end(is_kept=True)
 
     def settle(self) -> None:
-        """Sync what was written, and have the head name it. Without room for it, the head stays behind for now."""
-        with self._lock:
-            if self._is_settled:
-                return
-            self._sync()
-            with suppress(NoSpace):
-                replace_file(self._head_path, msgspec.json.encode(self._end) + b"\n")
-                self._is_settled = True
+        """Have everything that was written synced soon, and the head name it."""
+        with self._changed:
+            if self._thread is not None:
+                self._is_head_due = True
+                self._changed.notify()
 
     def close(self) -> None:
-        with suppress(NoSpace):
-            self.settle()
-        os.close(self._descriptor)
+        """Return when all lines and the head are on the disk, or the disk has no room for them."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+        if self._file is not None:
+            self._file.close()
 
-    def _append(self, who: str, what: str, where: str, *, is_allowed: bool) -> None:
-        end = self._end
-        entry = _sealed(
-            Entry(str(self._now_ns()), who, what, where[:_WHERE_MAX], is_allowed, end.hash)
+    def _put(self, line: _Line) -> None:
+        with self._changed:
+            if self._is_closing:
+                raise Unavailable("the audit log is closed")
+            self._waiting.append(line)
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="penstock-audit", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        """The writer's thread, until the log is closed."""
+        try:
+            self._remove_old()
+            while self._take_and_write():
+                pass
+        except BaseException as error:  # No caller is above, and all that wait would wait for ever.
+            self._refuse_all(error)
+            self._on_fatal(error)
+
+    def _take_and_write(self) -> bool:
+        """Write what waits; False when the log is closed and everything is on the disk."""
+        with self._changed:
+            while not (self._waiting or self._is_head_due or self._is_closing):
+                self._changed.wait()
+            is_last, self._is_head_due = self._is_closing, False
+            # Counted as waiting until they are synced.
+            lines = list(self._waiting)
+        unsynced: list[_Line] = []
+        for line in lines:
+            if isinstance(line, _HeldLine):
+                self._finish(unsynced)
+                self._write_held(line)
+            else:
+                self._write(line, unsynced)
+        self._finish(unsynced)
+        with self._changed:
+            del self._waiting[: len(lines)]
+        if is_last or not lines or any(line.is_allowed for line in lines):
+            self._write_head()
+        return not is_last or bool(self._waiting)
+
+    def _write(self, line: _Line, unsynced: list[_Line]) -> None:
+        try:
+            self._append(line)
+        except NoSpace as error:
+            line.written.set_exception(error)
+        else:
+            unsynced.append(line)
+
+    def _finish(self, lines: list[_Line]) -> None:
+        """Sync, if one of these lines waits for it, and let their commands go on."""
+        if any(line.is_allowed for line in lines):
+            self._sync()
+        for line in lines:
+            line.written.set_result(None)
+        lines.clear()
+
+    def _write_held(self, line: _HeldLine) -> None:
+        self._rotate_if_due()
+        before = self._end
+        try:
+            self._append(line)
+        except NoSpace as error:
+            line.written.set_exception(error)
+            return
+        self._sync()
+        line.written.set_result(None)
+        line.over.wait()
+        if not line.is_kept:
+            self._opened().truncate(before.size)
+            self._end, self._is_synced = before, False
+        line.settled.set_result(None)
+
+    def _append(self, line: _Line) -> None:
+        """Write a line. NoSpace: there is none."""
+        self._rotate_if_due()
+        now_ns, end = self._now_ns(), self._end
+        entry = sealed(
+            Entry(
+                at_ns=str(now_ns),
+                who=line.who,
+                what=line.what,
+                where=line.where,
+                client=line.client,
+                is_allowed=line.is_allowed,
+                previous=end.hash,
+                hash="",
+            )
         )
-        line = msgspec.json.encode(entry) + b"\n"
-        with translated(os.fspath(self.path)):
-            try:
-                write_all(self._descriptor, line)
-            except OSError:
-                self._cut(end)
-                raise
-        self._end = Head(end.size + len(line), end.lines + 1, entry.hash)
-        self._is_settled = False
+        content = msgspec.json.encode(entry) + b"\n"
+        self._opened().append(content)
+        if not end.size:
+            self._began_ns = now_ns
+        self._end = msgspec.structs.replace(
+            end, size=end.size + len(content), lines=end.lines + 1, hash=entry.hash
+        )
+        self._is_settled = self._is_synced = False
+
+    def _opened(self) -> File:
+        """The newest file. NoSpace: it is missing, and there is no room for it."""
+        if self._file is None:
+            self._file = self.disk.create(AUDIT_FILE)
+            self.disk.sync_directory("")
+            # Before the first line: what a power cut leaves of lines that no head knows could be anything.
+            self._write_head(is_due=True)
+        return self._file
 
     def _sync(self) -> None:
-        with translated(os.fspath(self.path)):
-            os.fsync(self._descriptor)
+        if not self._is_synced:
+            self._opened().sync()
+            self._is_synced = True
 
-    def _cut(self, end: Head) -> None:
-        with translated(os.fspath(self.path)):
-            os.ftruncate(self._descriptor, end.size)
-        self._end = end
+    def _rotate_if_due(self) -> None:
+        section, end = self._section, self._end
+        is_old = section.rotate_hours > 0 and (
+            self._now_ns() - self._began_ns >= section.rotate_hours * _HOUR_NS
+        )
+        if end.size and self._can_rotate and (end.size >= section.rotate_bytes or is_old):
+            self._rotate()
 
+    def _rotate(self) -> None:
+        """Give the newest file its number, and begin another. NoSpace: the next line tries again."""
+        path = complete_path(self._end.first)
+        if self.disk.exists(path):
+            _LOGGER.error("the audit log begins no new file: there is a %s already", path)
+            self._can_rotate = False
+            return
+        # The head names the last line of this file before there is another.
+        self._write_head()
+        self.disk.rename(AUDIT_FILE, path)
+        # Both names in the directory at once could leave the new file in the place of the old one.
+        self.disk.sync_directory("")
+        self._opened().close()
+        self._file = None
+        self._end = msgspec.structs.replace(self._end, size=0, first=self._end.lines + 1)
+        self._opened()
+        self._remove_old()
 
-def _sealed(entry: Entry) -> Entry:
-    plain = msgspec.structs.replace(entry, hash="")
-    return msgspec.structs.replace(
-        entry, hash=hashlib.sha256(msgspec.json.encode(plain)).hexdigest()
-    )
+    def _remove_old(self) -> None:
+        """Remove the oldest files beyond those that are kept. A line says so, and the head knows where they ended."""
+        keep, files = self._section.keep_files, complete_files(self.disk)
+        if keep < 0 or len(files) <= keep:
+            return
+        old = files[: len(files) - keep]
+        ends = [file.first - 1 for file in files[1:]] + [self._end.first - 1]
+        removed = ends[len(old) - 1]
+        with suppress(NoSpace):
+            if removed > self._end.removed_lines:
+                removed_hash = last_hash(self.disk, old[-1].path)
+                where = f"lines {old[0].first} to {removed}; the hash of the last is {removed_hash}"
+                self._note_removal(where, removed, removed_hash)
+            for file in old:
+                remove_if_there(self.disk, file.path)
+            self.disk.sync_directory("")
 
+    def _note_removal(self, where: str, removed: int, removed_hash: str) -> None:
+        """NoSpace: the files have to stay."""
+        self._append(_Line("penstock", "remove audit files", where, "", is_allowed=True))
+        self._sync()
+        end = msgspec.structs.replace(self._end, removed_lines=removed, removed_hash=removed_hash)
+        replace_file(self.disk, "", HEAD_FILE, msgspec.json.encode(end) + b"\n")
+        self._end, self._is_settled = end, True
 
-def _read(line: bytes) -> Entry | None:
-    try:
-        return msgspec.json.decode(line, type=Entry)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    def _write_head(self, *, is_due: bool = False) -> None:
+        """Sync what was written, and have the head name it. Without room for it, the head stays behind for now."""
+        if self._is_settled and not is_due:
+            return
+        self._sync()
+        with suppress(NoSpace):
+            replace_file(self.disk, "", HEAD_FILE, msgspec.json.encode(self._end) + b"\n")
+            self._is_settled = True
 
-
-def read_head(path: Path) -> Head | None:
-    """The head of a log; None if there is none, or it cannot be read."""
-    with suppress(FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-        return msgspec.json.decode(path.read_bytes(), type=Head)
-    return None
-
-
-class _Tail(NamedTuple):
-    """The bytes of a log from `start` on, and where they end."""
-
-    start: int
-    content: bytes
-    end: int
-
-
-def _read_tail(path: Path, head: Head | None) -> _Tail:
-    """From before the line that the head names; all of the log without one."""
-    start = 0 if head is None else max(0, head.size - _LINE_BYTES_MAX)
-    with path.open("rb") as file:
-        file.seek(start)
-        content = file.read()
-        return _Tail(start, content, file.seek(0, os.SEEK_END))
-
-
-def _end_of(head: Head | None, tail: _Tail) -> Head:
-    """Where the chain goes on: behind the last line that can be read, or from the head if lines were lost."""
-    size = max(tail.content.rfind(b"\n") + 1 + tail.start, 0) if tail.content else tail.end
-    if head is not None and lost_since(head, tail):
-        return msgspec.structs.replace(head, size=size)
-    known = head or Head()
-    lines = tail.content[known.size - tail.start :].split(b"\n")[:-1]
-    entries = (entry for line in reversed(lines) if (entry := _read(line)) is not None)
-    last = next(entries, None)
-    return Head(size, known.lines + len(lines), known.hash if last is None else last.hash)
-
-
-def lost_since(head: Head | None, tail: _Tail) -> str:
-    """What a log lacks that its head names, or that there is no head to say so; empty if nothing is wrong."""
-    if head is None:
-        text = f"{HEAD_FILE} is missing or damaged: lines removed at the end would not show"
-        return text if tail.content else ""
-    if tail.end < head.size:
-        return f"it ends at byte {tail.end}, and {HEAD_FILE} names line {head.lines} up to byte {head.size}"
-    line_end = head.size - tail.start
-    start = tail.content.rfind(b"\n", 0, max(0, line_end - 1)) + 1
-    entry = _read(tail.content[start:line_end])
-    if head.size and (entry is None or entry.hash != head.hash):
-        return f"line {head.lines} is not the one that {HEAD_FILE} names"
-    return ""
-
-
-def verify(path: Path) -> list[Problem]:
-    """Where the chain of a log is broken, and what its head knows that is not there. Nothing is changed."""
-    # The head first: a broker that runs writes the log before it.
-    head = read_head(path.with_name(HEAD_FILE))
-    tail = _read_tail(path, None) if path.exists() else _Tail(0, b"", 0)
-    problems, previous = [], _FIRST
-    # What follows the last line end was cut off by a crash before it was answered.
-    for number, line in enumerate(tail.content.split(b"\n")[:-1], 1):
-        entry = _read(line)
-        if entry is None:
-            problems.append(Problem(number, "it cannot be read"))
-            continue
-        if entry.previous != previous:
-            problems.append(Problem(number, "the line before it was changed or removed"))
-        elif _sealed(entry).hash != entry.hash:
-            problems.append(Problem(number, "it was changed"))
-        previous = entry.hash
-    if lost := lost_since(head, tail):
-        problems.append(Problem(0, lost))
-    return problems
-
-
-def read_back(path: Path, end: int | None, limit: int) -> tuple[list[Entry], int]:
-    """At most `limit` lines before byte `end`, or before the end of the log, newest first, and where the oldest of
-    them begins. A line that cannot be read is left out.
-    """
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        end = size if end is None else min(end, size)
-        start = max(0, end - _BACK_BYTES_MAX)
-        file.seek(start)
-        content = file.read(end - start)
-    # The line that is being written, and the rest of one that begins before.
-    content = content[: content.rfind(b"\n") + 1]
-    skipped = content.find(b"\n") + 1 if start else 0
-    lines = content[skipped:].splitlines(keepends=True)[-limit:]
-    before = start + len(content) - sum(map(len, lines))
-    entries = [entry for line in reversed(lines) if (entry := _read(line)) is not None]
-    return entries, before
+    def _refuse_all(self, error: BaseException) -> None:
+        """Let the commands of all lines go on: each gets an error of its own."""
+        with self._changed:
+            lines, self._waiting, self._is_closing = self._waiting, [], True
+        for line in lines:
+            ends = [line.written, line.settled] if isinstance(line, _HeldLine) else [line.written]
+            for end in ends:
+                if not end.done():
+                    end.set_exception(
+                        copy(error) if isinstance(error, PenstockError) else Internal()
+                    )

@@ -20,12 +20,14 @@ from ..errors import PenstockError, Refused, Unavailable
 from ..log.reign import ALONE
 from ..observability.activity import Activity
 from ..observability.recent import STEP_S
+from ..ports import Disk
 from ..runtime import RealDisk, SystemClock
 from ..runtime.asynchronous import AsyncDriver
 from ..runtime.fatal import exit_process
 from ..runtime.threads import ThreadDriver
 from ..runtime.world import World
-from .audit import AuditLog, verify
+from .audit import AuditLog
+from .audit_files import verify
 from .binary.service import BinaryService
 from .binary.serving import BinaryServer
 from .first_key import write_first_key
@@ -112,7 +114,9 @@ class Serving:
         activity = Activity()
         driver = self._open(disk, activity, leading)
         loop = asyncio.get_running_loop()
-        app = make_app(settings, AsyncDriver(driver, loop), data, self.logger, activity)
+        app = make_app(
+            settings, AsyncDriver(driver, loop), disk, data, self.logger, activity=activity
+        )
         stopped = asyncio.Event()
         if leading is not None:
             app.leading = leading
@@ -155,7 +159,7 @@ class Serving:
         if leading is not None:
             await leading.end()
         await app.driver.in_thread(driver.close)
-        app.auth.close()
+        await app.driver.in_thread(app.auth.close)
 
     def ready(self, binary_address: str) -> None:
         """Clients are answered: say where, the first time."""
@@ -277,35 +281,41 @@ class Serving:
             await asyncio.sleep(_SWEEP_S)
 
 
-def _check_audit(path: Path, logger: logging.Logger) -> None:
-    """Log which lines of the audit log were changed. It takes a while, so nothing waits for it."""
-    changed = [one for one in verify(path) if one.line]
+def _check_audit(disk: Disk, logger: logging.Logger) -> None:
+    """Log which lines of the two newest files of the audit log were changed. It takes a while; nothing waits for it."""
+    try:
+        changed = [problem for problem in verify(disk, files_max=1) if problem.line]
+    except PenstockError as error:
+        logger.warning("the audit log was not checked: %s", error)
+        return
     if changed:
         first = changed[0]
         logger.error(
-            "the audit log is not as it was written: line %d: %s (%d in all; %s)",
+            "the audit log is not as it was written: %s, line %d: %s (%d in all)",
+            first.file,
             first.line,
             first.text,
             len(changed),
-            path,
         )
 
 
 def make_app(
     settings: Settings,
     driver: AsyncDriver,
+    disk: Disk,
     data: Path,
     logger: logging.Logger,
+    *,
     activity: Activity,
 ) -> App:
-    """The application on a node, with the audit log of a data directory. `activity` observes the node."""
+    """The application on a node, with the audit log on a disk, whose root is `data`. `activity` observes the node."""
     clock = driver.clock
     if settings.auth.enabled and (first := write_first_key(data, driver.driver)) is not None:
         logger.warning("no keys yet: the first one, for the administrator, is in %s", first)
-    audit = AuditLog(data, clock.now_ns)
+    audit = AuditLog(disk, clock.now_ns, settings.audit)
     if audit.lost:
-        logger.error("the audit log may have lost lines: %s (%s)", audit.lost, audit.path)
-    driver.loop.run_in_executor(None, _check_audit, audit.path, logger)
+        logger.error("the audit log may have lost lines: %s (%s)", audit.lost, data)
+    driver.loop.run_in_executor(None, _check_audit, disk, logger)
     return App(
         driver=driver,
         settings=settings,

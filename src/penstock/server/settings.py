@@ -12,6 +12,7 @@ from typing import Any
 
 from ..config import OFF, NodeConfig
 from ..errors import InvalidConfig
+from .audit_settings import AuditSection
 from .cluster_settings import NODE_MAX, PORT_MAX, ClusterSection, split_address
 from .otlp_settings import OtlpSection
 from .port_settings import AuthSection, BinarySection, HttpSection, LogSection, TlsSection
@@ -150,6 +151,7 @@ class Settings:
     cluster: ClusterSection = field(default_factory=ClusterSection)
     auth: AuthSection = field(default_factory=AuthSection)
     tls: TlsSection = field(default_factory=TlsSection)
+    audit: AuditSection = field(default_factory=AuditSection)
     log: LogSection = field(default_factory=LogSection)
     otlp: OtlpSection = field(default_factory=OtlpSection)
 

@@ -39,7 +39,8 @@ from penstock.errors import (
     TooManyRequests,
     Unauthenticated,
 )
-from penstock.server.audit import verify
+from penstock.runtime import RealDisk
+from penstock.server.audit_files import read_head, verify
 from tests.stalls import despite_stalls
 
 from ..rigs import in_process, served
@@ -64,7 +65,11 @@ def guarded(tmp_path_factory):
                 admin.call(PublishValues(name, [b"v"]))
             yield broker, admin
         assert broker.stop() == 0
-        assert verify(data / "audit.jsonl") == []
+        with RealDisk.open_read_only(data) as disk:
+            assert verify(disk) == []
+            # Refusals too, which no client waits for.
+            lines = (data / "audit.jsonl").read_bytes().count(b"\n")
+            assert read_head(disk).lines == lines > 0
 
 
 @pytest.fixture
@@ -128,9 +133,11 @@ def test_a_role_and_prefixes_hold_as_over_http(guarded, opened):
     assert looking.call(Read("other", 0)).messages
     with pytest.raises(Forbidden):
         looking.call(PublishValues("other", [b"v"]))
+    # No client waits for the line of a refusal; the line of a change comes after it.
+    admin.call(SetCompatibility("mine-a-value", Level.FULL))
     log = (broker.data / "audit.jsonl").read_text()
     assert f"key {made.key.key_id} (mine, admin) created" in log
-    assert '"who":"reader","what":"publish"' in log
+    assert '"who":"reader","what":"publish","where":"other","client":"127.0.0.1"' in log
     assert made.text not in log
 
 

@@ -66,7 +66,7 @@ def test_a_poll_of_several_topics_is_answered_whatever_happens(waits, caplog):
             under_way=0,
             requests_max=1,
             is_draining=False,
-            rate=SimpleNamespace(per_s=0),
+            rate=SimpleNamespace(limit=0),
             budget=SimpleNamespace(require_room=lambda: None),
             logger=logging.getLogger("test"),
         )

@@ -28,6 +28,7 @@ from ...api.wire import (
     encode_reply,
     encode_value,
 )
+from ...broker.authorise import authorise_command
 from ...errors import (
     BadRequest,
     Cancelled,
@@ -42,6 +43,7 @@ from ...runtime.tickets import Ticket
 from ..admission import admitted, visible
 from ..audit_notes import audited, is_audited
 from ..leased_parts import fitting, leased_parts
+from ..refusals import topics_of
 from .coroutines import RunningCoroutine
 from .service import BinaryService
 from .shared_groups import STANDING, SharedGroups, SharedMember, is_shared_join
@@ -94,7 +96,7 @@ class Commands:
                 service.auth.ends.require(connection.credential)
             if service.is_draining:
                 raise Draining
-            if service.rate.per_s > 0:
+            if service.rate.limit > 0:
                 service.rate.admit(principal.name if service.auth.is_on else connection.client)
             asked = decode_command(body)
             command = admitted(asked.command, principal, service.settings, connection.is_tls)
@@ -135,8 +137,9 @@ class Commands:
         self._service.traffic.count(name, error.code)
         principal = connection.principal
         if isinstance(error, Forbidden) and command is not None and principal is not None:
-            topic = str(error.fields.get("topic", ""))
-            self._service.auth.refusals.note(principal.name, command.action.value, topic)
+            self._service.auth.refusals.note(
+                principal.name, command.action.value, topics_of(command, error), connection.client
+            )
         connection.fail(correlation, error)
 
     def _way_of(self, kind: type[Command[Any]]) -> Way:
@@ -247,7 +250,7 @@ class Commands:
         self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
     ) -> None:
         """For what opens, removes or walks through files, and what is noted in the audit log."""
-        work = partial(self._carry_out, asked.command, by)
+        work = partial(self._carry_out, asked.command, by, connection.client)
         self._run(connection, correlation, asked.command, work, lambda reply: reply)
 
     def _join_shared(
@@ -285,9 +288,13 @@ class Commands:
 
         future.add_done_callback(done)
 
-    def _carry_out(self, command: Command[Any], principal: Principal) -> Any:
+    def _carry_out(self, command: Command[Any], principal: Principal, client: str) -> Any:
         driver, audit = self._driver.driver, self._service.auth.audit
         note = audited(command)
+        if note is not None:
+            # What is refused costs no line, and no sync.
+            authorise_command(principal, command)
+            self._service.auth.admit_line(principal)
         if isinstance(command, ForgetQueryStart) and principal.prefixes:
             visible(driver.execute(SeeQueryStart(command.query)), command, principal)
         if isinstance(command, RedriveDeadLetters | DiscardDeadLetters):
@@ -297,10 +304,10 @@ class Commands:
             return driver.execute(command, principal)
         what = command.action.value
         if note.is_first:
-            with audit.noted(principal.name, what, note.text(None)):
+            with audit.noted(principal.name, what, note.text(None), client=client):
                 return driver.execute(command, principal)
         reply = driver.execute(command, principal)
-        audit.write(principal.name, what, note.text(reply))
+        audit.write(principal.name, what, note.text(reply), client=client)
         if isinstance(command, RedriveDeadLetters):
             driver.settle()
         return reply

@@ -50,7 +50,7 @@ class _Ends(Protocol):
 
 
 class _Refusals(Protocol):
-    def note(self, who: str, what: str, where: str) -> None: ...
+    def note(self, who: str, what: str, where: str, client: str) -> None: ...
 
 
 class Auth(Protocol):
@@ -67,6 +67,10 @@ class Auth(Protocol):
         """Whose key this is. Unauthenticated; TooManyRequests for an address that failed too often."""
         ...
 
+    def admit_line(self, principal: Principal) -> None:
+        """TooManyRequests: a command that gets a line of the audit log is over the share of its key, or of all."""
+        ...
+
     def note_use(self, credential: Credential) -> None: ...
     def note_failure(self, client: str, where: str) -> None:
         """TooManyRequests for an address that failed too often."""
@@ -74,7 +78,7 @@ class Auth(Protocol):
 
 
 class _Rate(Protocol):
-    per_s: int
+    limit: int
 
     def admit(self, name: str) -> None: ...
 

@@ -1,5 +1,6 @@
 """Settings with what they mean, and the audit log, newest lines first."""
 
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -11,13 +12,14 @@ from ...api.principals import Action
 from ...api.units import time_text
 from ...config import TopicConfig
 from ...errors import BadRequest, Forbidden
-from ..audit import Entry, read_back
+from ..audit_files import Entry, Place, read_back
 from ..settings_sources import SECTIONS, shown, topic_words
 from .requests import Request
 from .responses import Answer, json_response
 from .routing import Route
 
-_POSITION_DIGITS_MAX = 18
+# The first line of a file of the log, and a byte of it.
+_CURSOR = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
 
 
 class SettingOut(msgspec.Struct):
@@ -58,6 +60,7 @@ class AuditLineOut(msgspec.Struct):
     who: str
     what: str
     where: str
+    client: str
     is_allowed: bool
 
 
@@ -102,20 +105,28 @@ async def audit(request: Request) -> Answer:
     _require_all_topics(request)
     asked = request.query(AuditQuery)
     limit, written = page_limit(asked.limit), asked.cursor
-    if written and not (
-        written.isascii() and written.isdecimal() and len(written) <= _POSITION_DIGITS_MAX
-    ):
+    log = request.app.auth.audit
+    newest = log.newest
+    place = _place(written) if written else Place(newest)
+    page = await request.app.driver.in_thread(lambda: read_back(log.disk, newest, place, limit))
+    following = None
+    if page.before is not None:
+        first, position = page.before
+        following = str(first) if position is None else f"{first}-{position}"
+    return json_response(AuditOut([*map(_line_out, page.entries)], following))
+
+
+def _place(cursor: str) -> Place:
+    """BadRequest for what is no cursor of ours."""
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
         raise BadRequest("cursor is not one of ours", field="cursor")
-    end = int(written) if written else None
-    path = request.app.auth.audit.path
-    entries, before = await request.app.driver.in_thread(lambda: read_back(path, end, limit))
-    following = str(before) if before else None
-    return json_response(AuditOut([*map(_line_out, entries)], following))
+    return Place(int(match[1]), None if match[2] is None else int(match[2]))
 
 
 def _line_out(entry: Entry) -> AuditLineOut:
     at = time_text(int(entry.at_ns))
-    return AuditLineOut(at, entry.who, entry.what, entry.where, entry.is_allowed)
+    return AuditLineOut(at, entry.who, entry.what, entry.where, entry.client, entry.is_allowed)
 
 
 def _require_all_topics(request: Request) -> None:

@@ -242,7 +242,7 @@ class App:
         self.auth.check_site(request)
         if not route.is_open:
             self.auth.identify(request, route.path)
-            if self.rate.per_s > 0:
+            if self.rate.limit > 0:
                 self.rate.admit(request.principal.name if self.auth.is_on else request.client)
             topic = request.params["topic"] if route.topic_in is TopicIn.PATH else None
             self.auth.check(request, topic)
@@ -280,7 +280,7 @@ class App:
     def configure(self, settings: Settings) -> None:
         """Take over what a running process can."""
         self.settings = settings
-        self.rate.per_s = settings.http.requests_per_s
+        self.rate.limit = settings.http.requests_per_s
         self.auth.configure(settings)
 
     def sweep(self) -> None:

@@ -16,6 +16,7 @@ from ...errors import BadRequest, Forbidden, ForbiddenOrigin, TooManyRequests, U
 from ...runtime.threads import ThreadDriver
 from ..audit import AuditLog
 from ..key_ends import KeyEnds
+from ..rate_limiter import RateLimiter
 from ..refusals import Refusals
 from ..settings import Settings
 from .requests import SAFE, Request
@@ -24,6 +25,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 # Guessing 256 bits is hopeless; this only keeps a client that tries from costing anything.
 _FAILURES_MAX = 20
 _FAILURES_S = 60.0
+_HOUR_S = 3600.0
 _ADDRESSES_KEPT = 10_000
 # A name has 253 characters, a port five.
 _HOST_BYTES_MAX = 300
@@ -50,6 +52,12 @@ class Auth:
         self.last_used_ns: dict[str, int] = {}
         self.ends = KeyEnds(driver, loop)
         self.refusals = Refusals(audit, now)
+        self._lines = RateLimiter(
+            settings.audit.key_lines_per_hour,
+            now,
+            window_s=_HOUR_S,
+            what="lines of the audit log an hour",
+        )
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self.configure(settings)
 
@@ -121,7 +129,7 @@ class Auth:
 
     def note_failure(self, client: str, where: str, *, is_counted: bool = True) -> None:
         """A key was shown that is not good. TooManyRequests for an address that fails too often."""
-        self.refusals.note(client, "authenticate", where)
+        self.refusals.note(client, "authenticate", where, client)
         if is_counted:
             self._count_failure(client)
 
@@ -148,14 +156,21 @@ class Auth:
             raise
 
     def note_refusal(self, request: Request, error: Forbidden) -> None:
-        topic = str(error.fields.get("topic", ""))
-        self.refusals.note(request.principal.name, request.action.value, topic)
+        topic = str(error.fields.get("topic", "")) or request.params.get("topic", "")
+        self.refusals.note(request.principal.name, request.action.value, topic, request.client)
+
+    def admit_line(self, principal: Principal) -> None:
+        """Count a command that gets a line of the audit log. TooManyRequests: its key has its share, or all have."""
+        self.audit.require_room()
+        if self.is_on:
+            self._lines.admit(principal.name)
 
     def check_prefixes(self, request: Request, prefixes: Sequence[str]) -> None:
         """Forbidden, unless a key with these prefixes reaches nothing that the caller's does not."""
         principal = request.principal
         if not covers(principal.prefixes, prefixes):
-            self.refusals.note(principal.name, request.action.value, ", ".join(prefixes))
+            where = ", ".join(prefixes)
+            self.refusals.note(principal.name, request.action.value, where, request.client)
             raise Forbidden(
                 f"{principal.name} makes keys with prefixes that begin with {' or '.join(principal.prefixes)}",
                 principal=principal.name,

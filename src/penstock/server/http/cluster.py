@@ -75,10 +75,8 @@ async def hand_over(request: Request) -> Answer:
     found = _status(request)
     leading = request.app.leading
     assert leading is not None, "the status is of one"
-    audit, name = request.app.auth.audit, request.principal.name
-    await request.app.driver.in_thread(
-        lambda: audit.write(name, Action.HAND_OVER.value, f"epoch {found['epoch']}")
-    )
+    request.admit_line()
+    await request.audit(f"epoch {found['epoch']}")
     await leading.hand_over()
     return json_response(found, status=202)
 

@@ -59,6 +59,8 @@ async def redrive(request: Request) -> Answer:
     sent, topic = request.json(_REDRIVE), request.params["topic"]
     command = redrive_of(topic, sent, request.app.limits)
     out = RedriveOut(0, 0, [], sent.dry_run)
+    if not sent.dry_run:
+        request.admit_line()
     try:
         if sent.rate is None or sent.dry_run:
             reply = await _send_back(request, command)
@@ -69,7 +71,7 @@ async def redrive(request: Request) -> Answer:
     finally:
         # Also if the client left half way: what went back went back.
         if not sent.dry_run:
-            request.audit(f"{topic}: {out.redriven} dead letters to the {sent.target}")
+            await request.audit(f"{topic}: {out.redriven} dead letters to the {sent.target}")
     return json_response(out)
 
 

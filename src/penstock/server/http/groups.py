@@ -169,8 +169,9 @@ async def in_flight(request: Request) -> Answer:
 
 async def release(request: Request) -> Answer:
     """Take messages from their holders: they are ready at once, and the attempt does not count."""
+    request.admit_line()
     released = await respond(request, request.json(_RECEIPTS), Kind.RELEASE, nack_out)
-    request.audit(f"group {request.params['group']}: messages taken back")
+    await request.audit(f"group {request.params['group']}: messages taken back")
     return released
 
 
@@ -178,8 +179,9 @@ async def bury(request: Request) -> Answer:
     """Make dead letters of messages that consumers hold."""
     sent = request.json(_REJECT)
     reason = checked_reason(sent.reason)
+    request.admit_line()
     buried = await respond(request, sent, Kind.REJECT, nack_out, reason=reason)
-    request.audit(f"group {request.params['group']}: dead letters by hand")
+    await request.audit(f"group {request.params['group']}: dead letters by hand")
     return buried
 
 

@@ -27,11 +27,16 @@ async def report(request: Request) -> Answer:
         request.allow(check_name(topic, "topic"))
     pipelines = request.app.pipelines
     wall_ns = request.now_ns()
+    is_noted = said.state in _NOTED and (before is None or before.said.state != said.state)
+    if is_noted:
+        request.admit_line()
     found = pipelines.report(name, said, wall_ns, expect_ms / 1000)
-    if said.state in _NOTED and (before is None or before.said.state != said.state):
+    if is_noted:
         topics = ", ".join(said.topics) or "no topic"
         done = "" if said.state == "starting" else _done(said)
-        request.audit(f"{said.kind} {name} of {topics} into {said.target}: {said.state}{done}")
+        await request.audit(
+            f"{said.kind} {name} of {topics} into {said.target}: {said.state}{done}"
+        )
     return json_response(found.out(pipelines.now()))
 
 

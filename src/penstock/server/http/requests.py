@@ -230,10 +230,11 @@ class Request:
         note = audited(command)
         if note is None:
             return await self.execute(command)
+        self.admit_line()
         if note.is_first:
             return await self.execute_noted(command, note.text(None))
         reply = await self.execute(command)
-        self.audit(note.text(reply))
+        await self.audit(note.text(reply))
         return reply
 
     async def execute_noted(self, command: "Command[R]", what: str) -> "R":
@@ -241,7 +242,7 @@ class Request:
         app, audit = self.app, self.app.auth.audit
 
         def run() -> "R":
-            with audit.noted(self.principal.name, self.action.value, what):
+            with audit.noted(self.principal.name, self.action.value, what, client=self.client):
                 return app.driver.driver.execute(command, self.principal)
 
         return await app.driver.in_thread(run)
@@ -255,9 +256,19 @@ class Request:
         """Forbidden, unless a key with these prefixes reaches nothing that the caller's does not."""
         self.app.auth.check_prefixes(self, prefixes)
 
-    def audit(self, what: str) -> None:
-        """Note that an administrator did something."""
-        self.app.auth.audit.write(self.principal.name, self.action.value, what)
+    def admit_line(self) -> None:
+        """TooManyRequests: a command that gets a line of the audit log is over the share of its key, or of all."""
+        self.app.auth.admit_line(self.principal)
+
+    async def audit(self, what: str) -> None:
+        """Note that an administrator did something, and wait until the line is on the disk.
+
+        The line is written also if the request is cancelled meanwhile.
+        """
+        line = self.app.auth.audit.submit(
+            self.principal.name, self.action.value, what, client=self.client
+        )
+        await asyncio.shield(asyncio.wrap_future(line))
 
     def query(self, kind: type[S]) -> S:
         """The query as a struct. Names that it does not have, and values that do not fit: BadRequest."""

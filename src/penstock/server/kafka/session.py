@@ -1,5 +1,6 @@
 """One connection of a Kafka client: on whose behalf it asks, and how its commands are carried out."""
 
+from asyncio import wrap_future
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,6 +15,7 @@ from ..admission import admitted
 from ..audit_notes import audited
 from ..binary.sasl import SaslExchange
 from ..binary.service import BinaryService
+from ..refusals import topics_of
 from .converted import ConvertedBatches
 from .members import KafkaMember, KafkaMembers
 
@@ -107,16 +109,19 @@ class KafkaSession:
         command = admitted(command, principal, service.settings, connection.is_tls)
         service.under_way += 1
         try:
-            reply = await self.driver.execute(command, principal, is_synced=is_synced)
             note = audited(command)
             if note is not None:
-                text, what = note.text(reply), command.action.value
-                await self.driver.in_thread(
-                    lambda: service.auth.audit.write(principal.name, what, text)
+                service.auth.admit_line(principal)
+            reply = await self.driver.execute(command, principal, is_synced=is_synced)
+            if note is not None:
+                line = service.auth.audit.submit(
+                    principal.name, command.action.value, note.text(reply), client=connection.client
                 )
+                await wrap_future(line)
         except Forbidden as error:
-            topic = str(error.fields.get("topic", ""))
-            service.auth.refusals.note(principal.name, command.action.value, topic)
+            service.auth.refusals.note(
+                principal.name, command.action.value, topics_of(command, error), connection.client
+            )
             raise
         finally:
             service.under_way -= 1
@@ -135,6 +140,6 @@ class KafkaSession:
     def admit(self) -> None:
         """TooManyRequests: the client is over its rate."""
         service = self.service
-        if service.rate.per_s > 0:
+        if service.rate.limit > 0:
             name = self.principal.name if service.auth.is_on else self.connection.client
             service.rate.admit(name)

@@ -71,7 +71,7 @@ class LeaderRole:
         membership.serve_follower, membership.hand_over = self.serve, self.hand_over
         peers = len(self._cluster.addresses)
         membership.has_all, membership.status = lambda: len(self.followers) >= peers, self.status
-        membership.audit_to(partial(audit.write, "operator"))
+        membership.audit_to(partial(audit.note, "operator"))
         membership.on_stepped_down = self._stepped_down
         self.leader.on_event = self._flush_soon
         self._tasks = [driver.loop.create_task(one) for one in (self._beat(), self._note())]

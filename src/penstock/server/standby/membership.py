@@ -136,7 +136,7 @@ class Membership:
         self.facts = facts
 
     def audit_to(self, write: Callable[[str, str], None] | None) -> None:
-        """Write to this audit log from now on: each role has the file open by itself."""
+        """Write to this audit log from now on, and wait for nothing: each role has the file open by itself."""
         self._write_audit = write
         while write is not None and self._unwritten:
             write(*self._unwritten.pop(0))

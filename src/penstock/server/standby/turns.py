@@ -57,7 +57,7 @@ async def serve_in_turns(
                 membership.follow = following.run
                 membership.look()
             else:
-                await _follow(serving, membership, following, sockets)
+                await _follow(serving, membership, following, disk, sockets)
     finally:
         await membership.stop()
         await following.close()
@@ -68,6 +68,7 @@ async def _follow(
     serving: "Serving",
     membership: Membership,
     following: FollowerRole,
+    disk: RealDisk,
     sockets: tuple[socket.socket, socket.socket | None],
 ) -> None:
     """Refuse clients until this node leads, or a signal says stop. The membership follows meanwhile."""
@@ -75,8 +76,8 @@ async def _follow(
     ports = RefusingPorts(settings, membership, logger)
     ports.metrics = following.metrics
     membership.status, membership.has_all = following.status, lambda: False
-    audit = AuditLog(Path(settings.broker.data_dir), time.time_ns)
-    membership.audit_to(partial(audit.write, "operator"))
+    audit = AuditLog(disk, time.time_ns, settings.audit)
+    membership.audit_to(partial(audit.note, "operator"))
     context = server_context(settings.tls) if settings.tls.is_on else None
     listener, binary_listener = sockets
     servers = [await loop.create_server(ports.http, sock=listener, backlog=_BACKLOG, ssl=context)]
@@ -102,7 +103,7 @@ async def _follow(
         server.close()
     ports.close()
     membership.audit_to(None)
-    audit.close()
+    await loop.run_in_executor(None, audit.close)
 
 
 def addresses(

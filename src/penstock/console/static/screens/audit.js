@@ -9,6 +9,7 @@ const COLUMNS = [
   { title: "Who", kind: "name", cell: (one) => one.who },
   { title: "What", cell: (one) => one.what },
   { title: "On", kind: "name", cell: (one) => one.where },
+  { title: "From", kind: "name", cell: (one) => one.client },
   { title: "Outcome", cell: (one) => (one.is_allowed ? html`<${Tag} kind="good">done<//>` : html`<${Tag} kind="bad">refused<//>`) },
 ];
 
