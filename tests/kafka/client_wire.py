@@ -14,7 +14,7 @@ def encode_request(key: int, version: int, values: dict[str, Any]) -> bytes:
 
 
 def decode_response(key: int, version: int, data: bytes | memoryview) -> Any:
-    return _response_decoder(key, version)(Reader(data))
+    return _response_decoder(key, version)(Reader(data, 1 << 20))
 
 
 @cache

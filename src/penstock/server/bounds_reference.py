@@ -11,6 +11,7 @@ from ..api.bounds import (
 )
 from ..api.command import Command
 from ..api.wire import CALLS
+from .kafka.wire import ITEMS_MAX, PARTITIONS_MAX
 
 _HEAD = f"""## Bounds of requests
 
@@ -23,6 +24,10 @@ A text that is not in the table has {TEXT_CHARACTERS_MAX} characters at most. Th
 have {PACKED_BYTES_MAX >> 20} MiB together, unless they hold contents of messages: those have the limits of `limits` and
 `binary.frame_bytes_max`. A body of JSON has {PACKED_BYTES_MAX >> 20} MiB at most; more messages at once go as
 `application/x-ndjson`, which is read some lines at a time, or as batches.
+
+A request of Kafka's protocol has {ITEMS_MAX} items in all its arrays together, or {PARTITIONS_MAX} where it names
+partitions. Beyond that it is answered `INVALID_REQUEST` where its response has room for an error, and otherwise ends
+the connection, which the log says.
 
 | command | field | at most | beyond |
 |---|---|---|---|"""

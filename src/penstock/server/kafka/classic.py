@@ -158,7 +158,7 @@ async def leave_group(session: KafkaSession, request: Values) -> Values:
 
 async def describe_groups(session: KafkaSession, request: Values) -> Values:
     groups = []
-    for name in request["groups"]:
+    for name in dict.fromkeys(request["groups"]):
         try:
             groups.append(_described(await session.execute(DescribeClassic(group=name))))
         except PenstockError as error:
@@ -210,7 +210,7 @@ async def list_groups(session: KafkaSession, request: Values) -> Values:
 
 async def delete_groups(session: KafkaSession, request: Values) -> Values:
     results = []
-    for name in request["groups_names"]:
+    for name in dict.fromkeys(request["groups_names"]):
         code = Code.NONE
         try:
             await session.execute(CloseGroup(name))

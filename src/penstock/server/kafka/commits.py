@@ -69,7 +69,8 @@ async def offset_fetch(session: KafkaSession, request: Values) -> Values:
     """Since version 8 of several groups at once; before, of one."""
     is_stable = request["require_stable"]
     if request["groups"]:
-        groups = [await _fetched(session, one, is_stable=is_stable) for one in request["groups"]]
+        asked = {group["group_id"]: group for group in request["groups"]}
+        groups = [await _fetched(session, group, is_stable=is_stable) for group in asked.values()]
         return {"groups": groups}
     found = await _fetched(session, request, is_stable=is_stable)
     del found["group_id"]
@@ -88,14 +89,10 @@ async def _fetched(session: KafkaSession, asked: Values, *, is_stable: bool) -> 
         committed = [one for one in committed if one.offset != _NEVER_COMMITTED]
     known = {(one.topic, one.partition): one for one in committed}
     if topics is None:
-        names = sorted({one.topic for one in committed})
-        topics = [
-            {
-                "name": name,
-                "partition_indexes": [one.partition for one in committed if one.topic == name],
-            }
-            for name in names
-        ]
+        numbers: dict[str, list[int]] = {}
+        for offset in committed:
+            numbers.setdefault(offset.topic, []).append(offset.partition)
+        topics = [{"name": name, "partition_indexes": numbers[name]} for name in sorted(numbers)]
     return {"group_id": group, "topics": _of(topics, known, Code.NONE, is_stable=is_stable)}
 
 

@@ -5,12 +5,12 @@ from contextlib import suppress
 
 from ...api.groups import DescribeGroup, GroupFacts
 from ...api.members import Heartbeat, JoinGroup, LeaveGroup, ReleasePartitions, Standing
-from ...api.topics import DescribeLayouts, ListTopics
+from ...api.topics import DescribeLayouts
 from ...errors import InvalidName, PenstockError, StaleGeneration
 from ...model import TopicPartition, check_name
 from .errors import Code, group_code_of
 from .members import NONE_SENT
-from .metadata import topic_uuid
+from .metadata import all_layouts, topic_uuid
 from .session import KafkaSession
 from .wire import Values
 
@@ -93,9 +93,7 @@ async def _standing(
 
 
 async def _partitions(session: KafkaSession, owned: list[Values]) -> set[TopicPartition]:
-    known = await session.execute(ListTopics())
-    layouts = await session.execute(DescribeLayouts(known))
-    names = {topic_uuid(one.topic_id): one.name for one in layouts}
+    names = {topic_uuid(layout.topic_id): layout.name for layout in await all_layouts(session)}
     return {
         TopicPartition(names[one["topic_id"]], number)
         for one in owned
@@ -124,18 +122,20 @@ async def _told(
 async def partitions_by_topic(
     session: KafkaSession, partitions: tuple[TopicPartition, ...], *, is_named: bool = False
 ) -> list[Values]:
-    names = tuple(sorted({one.topic for one in partitions}))
+    numbers: dict[str, list[int]] = {}
+    for partition in partitions:
+        numbers.setdefault(partition.topic, []).append(partition.number)
     found = []
-    for layout in await session.execute(DescribeLayouts(names)):
-        numbers = [one.number for one in partitions if one.topic == layout.name]
+    for layout in await session.execute(DescribeLayouts(tuple(sorted(numbers)))):
         named = {"topic_name": layout.name} if is_named else {}
-        found.append({"topic_id": topic_uuid(layout.topic_id), **named, "partitions": numbers})
+        uuid = topic_uuid(layout.topic_id)
+        found.append({"topic_id": uuid, **named, "partitions": numbers[layout.name]})
     return found
 
 
 async def describe(session: KafkaSession, request: Values) -> Values:
     groups = []
-    for name in request["group_ids"]:
+    for name in dict.fromkeys(request["group_ids"]):
         try:
             groups.append(await _described(session, await session.execute(DescribeGroup(name))))
         except PenstockError as error:

@@ -1,6 +1,9 @@
 """Kafka's error codes, and which of them stands for which of our errors."""
 
+from collections import Counter
+from collections.abc import Hashable, Iterable
 from enum import IntEnum
+from typing import TypeVar
 
 from ...errors import (
     AlreadyExists,
@@ -39,6 +42,8 @@ from ...errors import (
 )
 from ...groups.classic import FencedMember, ProtocolConflict, RebalanceInProgress
 from .wire import Values
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Code(IntEnum):
@@ -155,6 +160,11 @@ _CODES_OF_GROUPS = {
     Code.TOPIC_AUTHORIZATION_FAILED: Code.GROUP_AUTHORIZATION_FAILED,
     Code.INVALID_TOPIC_EXCEPTION: Code.INVALID_GROUP_ID,
 }
+
+
+def repeats(keys: Iterable[K]) -> set[K]:
+    """What a request names more than once: Kafka refuses each of them with INVALID_REQUEST."""
+    return {key for key, count in Counter(keys).items() if count > 1}
 
 
 def code_of(error: PenstockError) -> Code:

@@ -54,8 +54,9 @@ class Part(NamedTuple):
 async def fetch(session: KafkaSession, request: Values) -> Values:
     if request["session_id"] != _NO_SESSION or request["session_epoch"] not in _FIRST_EPOCHS:
         return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND}
-    wanted = [
-        Wanted(
+    # A partition that is named twice is fetched once, from where it was named last, as Kafka does.
+    wanted = {
+        (topic["topic"], one["partition"]): Wanted(
             topic["topic"],
             one["partition"],
             one["fetch_offset"],
@@ -64,8 +65,8 @@ async def fetch(session: KafkaSession, request: Values) -> Values:
         )
         for topic in request["topics"]
         for one in topic["partitions"]
-    ]
-    parts = await _parts(session, wanted, request)
+    }
+    parts = await _parts(session, [*wanted.values()], request)
     by_topic: dict[str, list[Values]] = {topic["topic"]: [] for topic in request["topics"]}
     for part in parts:
         by_topic[part.wanted.topic].append(part.answer)

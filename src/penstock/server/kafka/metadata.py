@@ -1,5 +1,6 @@
 """What a client has to know before it asks for anything else: versions, topics, the one broker, the coordinator."""
 
+from ...api.bounds import NAMES_MAX
 from ...api.topics import PARTITIONS_DEFAULT, CreateTopic, DescribeLayouts, ListTopics, TopicLayout
 from ...errors import AlreadyExists, PenstockError
 from .errors import Code, code_of
@@ -52,15 +53,21 @@ async def _topics(session: KafkaSession, request: Values) -> list[Values]:
     asked = request["topics"]
     # Version 0 cannot say null, and means all by none.
     if asked is None or (not asked and request["version"] == 0):
-        names = await session.execute(ListTopics(session.principal.prefixes))
-        return [_topic(session, one) for one in await session.execute(DescribeLayouts(names))]
+        return [_topic(session, layout) for layout in await all_layouts(session)]
     found = []
-    for one in asked:
-        if one["name"] is None:
-            found.append(await _by_id(session, one["topic_id"]))
-        else:
+    # A topic that is named twice is described once, as Kafka does.
+    topics = dict.fromkeys((topic["name"], topic["topic_id"]) for topic in asked)
+    by_id: dict[bytes, TopicLayout] = {}
+    if any(name is None for name, _ in topics):
+        by_id = {topic_uuid(layout.topic_id): layout for layout in await all_layouts(session)}
+    for name, uuid in topics:
+        if name is not None:
             is_wanted = request["allow_auto_topic_creation"]
-            found.append(await _by_name(session, one["name"], is_wanted=is_wanted))
+            found.append(await _by_name(session, name, is_wanted=is_wanted))
+        elif uuid in by_id:
+            found.append(_topic(session, by_id[uuid]))
+        else:
+            found.append({"name": None, "topic_id": uuid, "error_code": Code.UNKNOWN_TOPIC_ID})
     return found
 
 
@@ -84,12 +91,14 @@ async def _create(session: KafkaSession, name: str) -> None:
         return  # Another client was first.
 
 
-async def _by_id(session: KafkaSession, uuid: bytes) -> Values:
+async def all_layouts(session: KafkaSession) -> list[TopicLayout]:
+    """The identity and partitions of every topic that the client may see."""
     names = await session.execute(ListTopics(session.principal.prefixes))
-    for one in await session.execute(DescribeLayouts(names)):
-        if topic_uuid(one.topic_id) == uuid:
-            return _topic(session, one)
-    return {"name": None, "topic_id": uuid, "error_code": Code.UNKNOWN_TOPIC_ID}
+    layouts: list[TopicLayout] = []
+    for start in range(0, len(names), NAMES_MAX):
+        part = await session.execute(DescribeLayouts(names[start : start + NAMES_MAX]))
+        layouts += part
+    return layouts
 
 
 def _topic(session: KafkaSession, layout: TopicLayout) -> Values:

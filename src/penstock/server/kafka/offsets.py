@@ -2,7 +2,7 @@
 
 from ...api.fetch import DescribeBounds, FindEpochEnd, FindTimestamp, TimedOffset
 from ...errors import PenstockError
-from .errors import code_of
+from .errors import Code, code_of, repeats
 from .session import KafkaSession
 from .wire import Values
 
@@ -12,9 +12,18 @@ _MS = 1_000_000
 
 async def list_offsets(session: KafkaSession, request: Values) -> Values:
     topics = []
+    repeated = repeats(
+        (topic["name"], part["partition_index"])
+        for topic in request["topics"]
+        for part in topic["partitions"]
+    )
     for topic in request["topics"]:
         parts = []
         for part in topic["partitions"]:
+            if (topic["name"], part["partition_index"]) in repeated:
+                refused = {"error_code": Code.INVALID_REQUEST}
+                parts.append({"partition_index": part["partition_index"], **refused})
+                continue
             try:
                 found = await _offset(session, topic["name"], part)
             except PenstockError as error:

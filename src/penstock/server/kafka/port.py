@@ -23,9 +23,9 @@ from . import (
 from .converted import ConvertedBatches
 from .errors import Code, outcome_of
 from .members import KafkaMembers
-from .schema import REQUESTS, Schema
+from .schema import REQUESTS, RESPONSES, Schema
 from .session import KafkaSession
-from .wire import Reader, Values, decode_request, encode_response
+from .wire import Reader, TooManyItems, Values, decode_request, encode_response
 
 if TYPE_CHECKING:
     from ..binary.connection import Connection
@@ -138,9 +138,15 @@ class KafkaServer:
         if key not in _OPEN:
             session.require_key()
             await _turn(session)
-        request = decode_request(key, version, without_tags(schema, version, body))
-        request["version"] = version
-        values = await HANDLERS[key](session, request)
+        try:
+            request = decode_request(key, version, without_tags(schema, version, body))
+        except TooManyItems:
+            if not _has_error_code(key, version):
+                raise
+            values: Values | None = {"error_code": Code.INVALID_REQUEST}
+        else:
+            request["version"] = version
+            values = await HANDLERS[key](session, request)
         if values is None:
             return None, outcome_of({})
         pieces: Pieces = [*encode_response(key, version, values)]
@@ -148,6 +154,14 @@ class KafkaServer:
         if version >= schema.flexible and key != _API_VERSIONS:
             pieces.insert(0, _NO_TAGS)
         return pieces, outcome_of(values)
+
+
+def _has_error_code(key: int, version: int) -> bool:
+    """Whether a response can say that nothing of its request was looked at."""
+    return any(
+        field.name == "error_code" and field.first <= version <= field.last
+        for field in RESPONSES[key].fields
+    )
 
 
 async def _turn(session: KafkaSession) -> None:

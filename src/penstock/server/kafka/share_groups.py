@@ -12,7 +12,7 @@ from ...api.consume import Poll
 from ...api.groups import DescribeGroup, Mode
 from ...api.members import DescribeMember
 from ...api.received import Received
-from ...api.topics import DescribeLayouts, DescribeTopics, ListTopics, TopicLayout
+from ...api.topics import DescribeLayouts, DescribeTopics, TopicLayout
 from ...broker.authorise import authorise_member
 from ...broker.groups import check_group
 from ...codec.kafka_writer import kafka_batch_of_rows
@@ -23,7 +23,7 @@ from .consumer_groups import member_name, partitions_by_topic
 from .dead_letters import provenance_headers
 from .errors import Code, code_of, group_code_of
 from .members import Partition, ShareSession
-from .metadata import topic_uuid
+from .metadata import all_layouts, topic_uuid
 from .session import KafkaSession
 from .wire import Values
 
@@ -134,7 +134,7 @@ async def _leave(session: KafkaSession, group: str, name: str) -> None:
 async def describe(session: KafkaSession, request: Values) -> Values:
     """Share groups and their members; a group of another kind is not found."""
     groups = []
-    for group in request["group_ids"]:
+    for group in dict.fromkeys(request["group_ids"]):
         try:
             groups.append(await _described(session, group))
         except PenstockError as error:
@@ -254,9 +254,7 @@ def _session_of(session: KafkaSession, key: tuple[str, str]) -> ShareSession | N
 
 
 async def _layouts(session: KafkaSession) -> dict[bytes, TopicLayout]:
-    names = await session.execute(ListTopics())
-    layouts = await session.execute(DescribeLayouts(names))
-    return {topic_uuid(one.topic_id): one for one in layouts}
+    return {topic_uuid(layout.topic_id): layout for layout in await all_layouts(session)}
 
 
 def _names(topics: Iterable[bytes], layouts: Mapping[bytes, TopicLayout]) -> list[str]:

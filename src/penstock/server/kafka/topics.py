@@ -10,7 +10,6 @@ from ...api.topics import (
     DeleteTopic,
     DescribeLayouts,
     DescribeTopic,
-    ListTopics,
     TrimPartition,
 )
 from ...broker.authorise import authorise_command
@@ -19,8 +18,8 @@ from ...config import TopicConfig
 from ...errors import AlreadyExists, InvalidConfig, NotFound, PenstockError, Refused
 from ...model import check_name
 from .configs import FIXED, read_config, written_configs
-from .errors import Code, code_of
-from .metadata import topic_uuid
+from .errors import Code, code_of, repeats
+from .metadata import all_layouts, topic_uuid
 from .session import KafkaSession
 from .wire import Values
 
@@ -32,13 +31,27 @@ _SET_OPERATION, _DELETE_OPERATION = 0, 1
 
 async def create_topics(session: KafkaSession, request: Values) -> Values:
     topics = []
-    for one in request["topics"]:
+    repeated = repeats(topic["name"] for topic in request["topics"])
+    for one in _unrepeated(request["topics"], "name"):
+        if one["name"] in repeated:
+            topics.append(_named_twice(one["name"]))
+            continue
         try:
             found = await _create(session, one, is_checked_only=request["validate_only"])
         except PenstockError as error:
             found = _refused(one["name"], error)
         topics.append(found)
     return {"topics": topics}
+
+
+def _unrepeated(items: list[Values], *keys: str) -> list[Values]:
+    """The items, each once by these of their fields."""
+    return [*{tuple(item[key] for key in keys): item for item in items}.values()]
+
+
+def _named_twice(name: str) -> Values:
+    """What becomes of each topic that a request names more than once: nothing."""
+    return _refused(name, Refused(f"{name} is there more than once"), Code.INVALID_REQUEST)
 
 
 def _refused(name: str, error: PenstockError, code: Code | None = None) -> Values:
@@ -107,10 +120,17 @@ async def delete_topics(session: KafkaSession, request: Values) -> Values:
         {"name": name, "topic_id": bytes(16)} for name in request["topic_names"]
     ]
     responses = []
-    for one in wanted:
+    repeated = repeats((topic["name"], topic["topic_id"]) for topic in wanted)
+    names: dict[bytes, str] = {}
+    if any(topic["name"] is None for topic in wanted):
+        names = {topic_uuid(layout.topic_id): layout.name for layout in await all_layouts(session)}
+    for one in _unrepeated(wanted, "name", "topic_id"):
         found: Values = {"name": one["name"], "topic_id": one["topic_id"]}
+        if (one["name"], one["topic_id"]) in repeated:
+            responses.append({**_named_twice(one["name"]), "topic_id": one["topic_id"]})
+            continue
         try:
-            found["name"] = one["name"] or await _name_of(session, one["topic_id"])
+            found["name"] = one["name"] or _name_of(one["topic_id"], names)
             await session.execute(DeleteTopic(found["name"]))
         except NotFound as error:
             by_id = one["name"] is None
@@ -122,18 +142,20 @@ async def delete_topics(session: KafkaSession, request: Values) -> Values:
     return {"responses": responses}
 
 
-async def _name_of(session: KafkaSession, uuid: bytes) -> str:
-    names = await session.execute(ListTopics())
-    for one in await session.execute(DescribeLayouts(names)):
-        if topic_uuid(one.topic_id) == uuid:
-            return one.name
-    raise NotFound("topic", uuid.hex())
+def _name_of(uuid: bytes, names: dict[bytes, str]) -> str:
+    if uuid not in names:
+        raise NotFound("topic", uuid.hex())
+    return names[uuid]
 
 
 async def create_partitions(session: KafkaSession, request: Values) -> Values:
     results = []
-    for one in request["topics"]:
+    repeated = repeats(topic["name"] for topic in request["topics"])
+    for one in _unrepeated(request["topics"], "name"):
         found: Values = {"name": one["name"]}
+        if one["name"] in repeated:
+            results.append(_named_twice(one["name"]))
+            continue
         try:
             before = len((await session.execute(DescribeTopic(one["name"]))).partitions)
             if one["count"] <= before:
@@ -154,7 +176,7 @@ async def create_partitions(session: KafkaSession, request: Values) -> Values:
 
 async def describe_configs(session: KafkaSession, request: Values) -> Values:
     results = []
-    for one in request["resources"]:
+    for one in _unrepeated(request["resources"], "resource_type", "resource_name"):
         resource = {key: one[key] for key in ("resource_type", "resource_name")}
         try:
             configs = await _configs(session, one)
@@ -199,7 +221,11 @@ async def _configs(session: KafkaSession, resource: Values) -> list[Values]:
 async def alter_configs(session: KafkaSession, request: Values) -> Values:
     """The settings of a topic from now on; what is left out goes back to its default."""
     responses = []
-    for one in request["resources"]:
+    repeated = _repeated_resources(request)
+    for one in _unrepeated(request["resources"], "resource_type", "resource_name"):
+        if (one["resource_type"], one["resource_name"]) in repeated:
+            responses.append(_resource_twice(one))
+            continue
         defaults = _defaults(session)
         changes = [(config["name"], config["value"]) for config in one["configs"]]
         is_checked_only = request["validate_only"]
@@ -212,7 +238,11 @@ async def alter_configs(session: KafkaSession, request: Values) -> Values:
 async def incremental_alter_configs(session: KafkaSession, request: Values) -> Values:
     """Some settings of a topic."""
     responses = []
-    for one in request["resources"]:
+    repeated = _repeated_resources(request)
+    for one in _unrepeated(request["resources"], "resource_type", "resource_name"):
+        if (one["resource_type"], one["resource_name"]) in repeated:
+            responses.append(_resource_twice(one))
+            continue
         usual = written_configs(_defaults(session))
         changes: list[tuple[str, str | None]] = []
         for config in one["configs"]:
@@ -227,6 +257,18 @@ async def incremental_alter_configs(session: KafkaSession, request: Values) -> V
             await _altered(session, one, changes, base={}, is_checked_only=is_checked_only)
         )
     return {"responses": responses}
+
+
+def _repeated_resources(request: Values) -> set[tuple[int, str]]:
+    resources = request["resources"]
+    return repeats((resource["resource_type"], resource["resource_name"]) for resource in resources)
+
+
+def _resource_twice(resource: Values) -> Values:
+    """What becomes of a resource that a request names more than once: nothing."""
+    named = {key: resource[key] for key in ("resource_type", "resource_name")}
+    reason = f"{resource['resource_name']} is there more than once"
+    return {**named, "error_code": Code.INVALID_REQUEST, "error_message": reason}
 
 
 async def _altered(

@@ -18,8 +18,22 @@ Values = dict[str, Any]
 Decode = Callable[["Reader"], Any]
 Encode = Callable[["Writer", Any], None]
 
-# Items of all arrays of a request together. Each becomes an object, so the bytes of a frame do not bound the memory.
-ITEMS_MAX = 100_000
+# Items of all arrays of a request together. Each becomes an object and is looked up, so the bytes of a frame
+# bound neither the memory nor the time. A consumer may name all of its partitions at once.
+ITEMS_MAX = 10_000
+PARTITIONS_MAX = 20_000
+_OF_PARTITIONS = frozenset({0, 1, 2, 8, 9, 21, 23, 24, 28, 68, 78, 79})
+
+
+def items_max(key: int) -> int:
+    """How many items of all arrays together a request of an api has."""
+    return PARTITIONS_MAX if key in _OF_PARTITIONS else ITEMS_MAX
+
+
+class TooManyItems(BadRequest):
+    """There is more in a request than its api key may have."""
+
+
 _VARINT_BYTES_MAX = 5
 # Fields of fixed sizes. Those that follow each other are read and written by one call.
 _FIXED = {
@@ -41,10 +55,11 @@ _PIECE_BYTES_MIN = 4096
 class Reader:
     """Where in the bytes of a message decoding is."""
 
-    __slots__ = ("data", "items", "position")
+    __slots__ = ("data", "items", "items_max", "position")
 
-    def __init__(self, data: Buffer) -> None:
+    def __init__(self, data: Buffer, items_max: int = ITEMS_MAX) -> None:
         self.data, self.position, self.items = memoryview(data), 0, 0
+        self.items_max = items_max
 
     def take(self, size: int) -> memoryview:
         """The next bytes. BadRequest: there are not so many."""
@@ -75,10 +90,12 @@ class Reader:
         raise BadRequest("a length of more than five bytes")
 
     def count_items(self, count: int) -> int:
-        """A count of items, if so many can be there: each takes at least a byte."""
+        """A count of items, if so many can be there: each takes at least a byte. TooManyItems, before any is made."""
         self.items += count
-        if count > len(self.data) - self.position or self.items > ITEMS_MAX:
+        if count > len(self.data) - self.position:
             raise BadRequest(f"an array of {count} items in a message of {len(self.data)} bytes")
+        if self.items > self.items_max:
+            raise TooManyItems(f"{self.items} items in one request, the limit is {self.items_max}")
         return count
 
 
@@ -106,9 +123,9 @@ class Writer:
 
 
 def decode_request(key: int, version: int, data: Buffer) -> Values:
-    """The request of an api in a version that the tables have; `data` follows the header."""
+    """The request of an api in a version that the tables have; `data` follows the header. BadRequest, TooManyItems."""
     # Bytes behind the last field are ignored, as Kafka does: librdkafka's request for all topics has three.
-    found: Values = _request_decoder(key, version)(Reader(data))
+    found: Values = _request_decoder(key, version)(Reader(data, items_max(key)))
     return found
 
 
@@ -209,7 +226,7 @@ def _take_tagged(
     """Read tagged fields, each behind its size; those that are not known are passed over."""
     for _ in range(count):
         tag = reader.uvarint()
-        inner = Reader(reader.take(reader.uvarint()))
+        inner = Reader(reader.take(reader.uvarint()), reader.items_max)
         if tag in by_tag:
             name, decode_field = by_tag[tag]
             inner.items = reader.items
