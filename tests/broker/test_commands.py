@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Iterator
-from inspect import signature
+from inspect import isgeneratorfunction, signature
 from types import NoneType
 
 import msgspec
@@ -17,6 +17,7 @@ from penstock.api.principals import Principal, Role
 from penstock.api.wire import CALLS
 from penstock.broker.authorise import ALLOWED, READING, authorise_command
 from penstock.broker.handlers import HANDLERS
+from penstock.broker.walks import Slices
 from penstock.errors import Forbidden
 
 TOPIC_FIELDS = {"topic", "topic_names", "names"}
@@ -57,10 +58,18 @@ def test_every_command_takes_a_right_and_names_its_topics(command) -> None:
     )
 
 
+@pytest.mark.parametrize("command", sorted(HANDLERS, key=lambda one: one.__name__))
+def test_the_handler_of_a_walk_is_a_generator_and_no_other_is(command) -> None:
+    assert isgeneratorfunction(HANDLERS[command]) == command.is_walk
+
+
 @pytest.mark.parametrize("call", CALLS.values(), ids=lambda one: one.kind.__name__)
 def test_every_handler_returns_what_its_command_says(call) -> None:
     returned = signature(HANDLERS[call.kind]).return_annotation
-    assert (returned or NoneType) == call.reply, "a handler of Command[R] returns R"
+    wanted = Slices[call.reply] if call.kind.is_walk else call.reply
+    assert (returned or NoneType) == wanted, (
+        "a handler of Command[R] returns R, that of a walk Slices[R]"
+    )
 
 
 def test_a_principal_with_prefixes_reaches_no_other_topic() -> None:

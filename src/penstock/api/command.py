@@ -23,8 +23,11 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     is_query: ClassVar[bool] = False
     # A restart remembers nothing of what it changes, so its reply waits for nothing either.
     is_volatile: ClassVar[bool] = False
+    # Looks at many entries, such as partitions or groups: its handler is a generator, and a driver carries it out slice
+    # by slice, with other commands in between.
+    is_walk: ClassVar[bool] = False
     # Reads so much, or may wait for the disk, that an event loop has a thread carry it out. The driver holds its lock
-    # meanwhile.
+    # meanwhile, or for a slice, if it is a walk.
     is_long: ClassVar[bool] = False
     # Opens, removes or syncs files itself: it runs while no sync is under way, and not in the thread of an event loop.
     is_structural: ClassVar[bool] = False

@@ -43,6 +43,7 @@ class ListEnds(Command[EndsReply], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_TOPICS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     names: Annotated[Sequence[str], items(NAMES_MAX), DISTINCT]
     at_ns: int | None = None
 

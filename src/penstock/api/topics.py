@@ -146,6 +146,7 @@ class ListTopics(Command[list[str]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_TOPICS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     prefixes: Names = ()
 
     def topics(self) -> Iterable[str]:
@@ -157,6 +158,7 @@ class DescribeTopic(Command[TopicDescription], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_TOPICS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     name: str
 
     def topics(self) -> Iterable[str]:
@@ -168,6 +170,7 @@ class DescribeTopics(Command[list[TopicDescription]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_TOPICS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     names: Annotated[Sequence[str], items(NAMES_MAX), DISTINCT]
 
     def topics(self) -> Iterable[str]:
@@ -179,6 +182,7 @@ class DescribeLayouts(Command[list[TopicLayout]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_TOPICS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     names: Annotated[Sequence[str], items(NAMES_MAX), DISTINCT]
 
     def topics(self) -> Iterable[str]:

@@ -13,7 +13,7 @@ import msgspec
 
 from ..api.keys import Credential
 from ..api.principals import LOCAL, Principal, Role
-from ..errors import AlreadyExists, NotFound, Refused
+from ..errors import AlreadyExists, NotFound, Refused, Unauthenticated
 from ..kernel import Outcome
 from ..model import check_name
 from ..ports import Entropy
@@ -32,6 +32,11 @@ _SECRET_BYTES = 32
 _ID = re.compile("pk-[0-9a-f]{12}")
 _MS_NS = 1_000_000
 _KEYS_MAX = 10_000
+
+
+def key_ended() -> Unauthenticated:
+    """What a request is refused with whose key was good when it came."""
+    return Unauthenticated("the key of this request has ended: revoked, rotated or expired")
 
 
 class Secret(msgspec.Struct, frozen=True, array_like=True):

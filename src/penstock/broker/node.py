@@ -17,6 +17,7 @@ from ..errors import (
     NoSpace,
     NotFound,
     PenstockError,
+    Unavailable,
 )
 from ..log.reign import ALONE, Reign
 from ..ports import Disk, Entropy, Zones
@@ -27,6 +28,7 @@ from .catalogue import Catalogue, Topic
 from .classic_groups import ClassicGroups
 from .commits import NamedCommits
 from .handlers import HANDLERS
+from .keys import key_ended
 from .memberships import Memberships
 from .partition import Now, Partition, consumption, firing, forwarding, occurrences
 from .partition.changes import Done
@@ -39,6 +41,7 @@ from .staging_quota import StagingQuota
 from .sweeps import Sweeps
 from .transactions import Transactions
 from .validation import ViolationLedger, bind_topic
+from .walks import ALL_ENTRIES, Slices, Walk
 
 __all__ = ["Node", "Now", "Observer", "Topic"]
 
@@ -114,8 +117,20 @@ class Node(Catalogue):
             self.transactions.resume(now)
         self._expect(self.partitions(), now)
 
-    def execute(self, command: Command[R], principal: Principal, now: Now) -> Done[R]:
-        """Carry out a command, if the principal may: the only way in. What it refuses is the error in `Done.reply`."""
+    def execute(
+        self,
+        command: Command[R],
+        principal: Principal,
+        now: Now,
+        *,
+        entries: int = ALL_ENTRIES,
+    ) -> Done[R]:
+        """Carry out a command, if the principal may: the only way in. What it refuses is the error in `Done.reply`.
+
+        A walk that has more than so many entries to look at is in `Done.more`.
+        """
+        if command.is_walk:
+            return self.go_on(Walk(command, principal), now, entries)
         reply: R | PenstockError
         try:
             reply = self.carry_out(command, principal, now)
@@ -125,11 +140,37 @@ class Node(Catalogue):
             reply = error
         return self.changes.done(reply, now)
 
-    def carry_out(self, command: Command[R], principal: Principal, now: Now) -> R:
+    def go_on(self, walk: Walk[R], now: Now, entries: int) -> Done[R]:
+        """Carry out a slice of a walk, which is over unless it is in `Done.more`.
+
+        Its right is asked again. Refused with Unauthenticated if the key of its client has ended, and with Unavailable
+        if it was begun by a node that was replaced since.
+        """
+        reply: R | PenstockError
+        try:
+            reply = self.carry_out(walk.command, walk.principal, now, walk=walk, entries=entries)
+        except PenstockError as error:
+            walk.close()
+            if isinstance(error, Fatal):
+                raise
+            reply = error
+        return self.changes.done(reply, now, None if walk.is_over else walk)
+
+    def carry_out(
+        self,
+        command: Command[R],
+        principal: Principal,
+        now: Now,
+        *,
+        walk: Walk[R] | None = None,
+        entries: int = ALL_ENTRIES,
+    ) -> R:
         """The reply to a command that the driver gives while another one is under way, or raises why it is refused.
 
-        What it records is in the `Done` of the other one.
+        What it records is in the `Done` of the other one. A walk goes on to its end, unless a budget is given.
         """
+        if walk is None and command.is_walk:
+            walk = Walk(command, principal)
         if abs(now.wall_ns - now.monotonic_ns - self._skew_ns) > _SKEW_NS_MAX:
             self._see(now)
         self._seen = now
@@ -142,14 +183,30 @@ class Node(Catalogue):
                     topics |= self.classic.topics_of(group, member)
                     authorise_member(principal, member, topics)
             self.principal = principal
-            reply: R = HANDLERS[type(command)](self, command, now)
+            handler = HANDLERS[type(command)]
+            reply: R = (
+                handler(self, command, now)
+                if walk is None
+                else self._advance(walk, partial(handler, self, command, now), now, entries)
+            )
         except PenstockError as error:
             if self._observer is not None:
                 self._observer(command, error)
             raise
-        if self._observer is not None:
+        if self._observer is not None and (walk is None or walk.is_over):
             self._observer(command, reply)
         return reply
+
+    def _advance(
+        self, walk: Walk[Any], begin: Callable[[], Slices[Any]], now: Now, entries: int
+    ) -> Any:
+        if walk.owner not in (None, self):
+            raise Unavailable("the node was opened again while it looked; try again")
+        walk.owner = self
+        credential = walk.credential
+        if credential is not None and self.keys.left_ns(credential, now.wall_ns) == 0:
+            raise key_ended()
+        return walk.advance(begin, now, entries)
 
     def topic_changed(self, name: str, now: Now) -> None:
         """Take note of a topic that is new, has more partitions, or is gone. Members that read it, or one of its name

@@ -16,6 +16,7 @@ import msgspec
 
 from ..api.command import Command
 from ..api.consume import CountHeld, Poll
+from ..api.keys import Credential
 from ..api.leased import LeasedMessages
 from ..api.members import PollMember
 from ..api.principals import LOCAL, Principal
@@ -24,6 +25,8 @@ from ..broker.partition.start import visible_end
 from ..config import FsyncPolicy
 from ..errors import Damaged, PenstockError, Unavailable
 from .group_polls import FOR_EVER
+from .loop_turns import LoopTurns
+from .slices import SlicedCommand
 from .threads import ThreadDriver
 from .tickets import Ticket
 from .waiting_polls import PollWaiter, Waiter
@@ -168,6 +171,7 @@ class AsyncDriver:
         self.parked: set[ParkedPoll] = set()
         # What to do for those whom a change in this turn has woken, in the order in which they came.
         self._woken: deque[Callable[[], None]] = deque()
+        self.turns = LoopTurns(loop, self.clock)
         self.is_draining = False
         driver.after_change = self._after_change
 
@@ -187,9 +191,23 @@ class AsyncDriver:
         return len(self._waits) + len(self._subscribers) + len(self.parked)
 
     async def execute(
-        self, command: Command[R], principal: Principal, *, is_synced: bool = False
+        self,
+        command: Command[R],
+        principal: Principal,
+        *,
+        is_synced: bool = False,
+        credential: Credential | None = None,
     ) -> R:
-        """Carry out a command; return when its effect is as durable as the fsync policy says, or fsynced."""
+        """Carry out a command; return when its effect is as durable as the fsync policy says, or fsynced.
+
+        A walk goes on in its turns of the loop, unless its `credential` ends. It ends with its caller.
+        """
+        if self.turns.is_spent():
+            await self.turns.turn()
+        writers = int(is_synced or command.is_durable)
+        if command.is_walk:
+            sliced = SlicedCommand(self.driver, command, principal, credential, writers=writers)
+            return await self._in_slices(sliced, in_thread=command.is_long or command.is_structural)
         if command.is_long or command.is_structural:
             return await self.in_thread(lambda: self.driver.execute(command, principal))
         if command.is_query:
@@ -199,11 +217,23 @@ class AsyncDriver:
             steps = self.driver.begin_steps(command, principal, wake)
             await done
             return self.driver.finish_steps(steps)
-        writers = int(is_synced or command.is_durable)
         reply, ticket = self.driver.start(command, principal, writers=writers)
         if ticket is not None:
             await self.settled(ticket)
         return reply
+
+    async def _in_slices(self, sliced: SlicedCommand[R], *, in_thread: bool) -> R:
+        try:
+            if in_thread:
+                return await self.in_thread(sliced.run)
+            while not sliced.go_on():
+                if self.turns.is_spent():
+                    await self.turns.turn()
+        finally:
+            sliced.close()
+        if sliced.ticket is not None:
+            await self.settled(sliced.ticket)
+        return sliced.reply
 
     def start(self, command: Command[R], principal: Principal = LOCAL) -> R:
         """Carry out a command; its effect is durable with the next sync, which is not waited for."""

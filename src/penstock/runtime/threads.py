@@ -35,6 +35,7 @@ from .group_polls import WaitingGroupPolls
 from .member_polls import WaitingMemberPolls
 from .memory import keep_freed_memory
 from .node_plan import NodePlan
+from .slices import SliceBudgets, SlicedCommand
 from .steps import STEPS_MAX, Steps, WaitingSteps, is_complete
 from .sync_threads import SyncThreads
 from .ticker import Ticker
@@ -76,7 +77,7 @@ class ThreadDriver:
         self._note_waiting: Note = partial(self._point.changed, is_to_wait=True)
         self.polls, self.members = WaitingGroupPolls(self), WaitingMemberPolls(self)
         self._is_torn = self._is_sync_asked = False
-        self._steps = WaitingSteps()
+        self._steps, self.slice_budgets = WaitingSteps(), SliceBudgets(world.clock)
         self._sweep_at_ns = self.node.sweeps.next_ns
         # Called after each command that may have changed something, with the lock held.
         self.after_change: Callable[[], None] | None = None
@@ -133,8 +134,15 @@ class ThreadDriver:
         """Something is to be synced, as the policy says. With the lock held."""
         return self._point.changed()
 
-    def execute(self, command: Command[R], principal: Principal = LOCAL) -> R:
+    def execute(
+        self,
+        command: Command[R],
+        principal: Principal = LOCAL,
+        credential: Credential | None = None,
+    ) -> R:
         """Carry out a command; return when its effect is as durable as the fsync policy says."""
+        if command.is_walk:
+            return SlicedCommand(self, command, principal, credential).run()
         if command.is_query:
             return self.query(lambda now: self.node.execute(command, principal, now).outcome())
         if command.takes_steps:
@@ -193,7 +201,11 @@ class ThreadDriver:
         )
 
     def start(
-        self, command: Command[R], principal: Principal = LOCAL, *, writers: int = 0
+        self,
+        command: Command[R] | SlicedCommand[R],
+        principal: Principal = LOCAL,
+        *,
+        writers: int = 0,
     ) -> tuple[R, Ticket | None]:
         """Carry out a command without waiting; the ticket is for its durability, in any case if writers wait for it."""
         if command.is_volatile and not writers:
@@ -211,7 +223,7 @@ class ThreadDriver:
 
     def _run(
         self,
-        work: Command[T] | Callable[[Now], T],
+        work: Command[T] | SlicedCommand[T] | Callable[[Now], T],
         principal: Principal,
         note: Note | None,
         guard: AbstractContextManager[object] | None = None,
@@ -233,10 +245,12 @@ class ThreadDriver:
                     now = self.now()
                     if isinstance(work, Command):
                         done = self.node.execute(work, principal, now)
+                    elif isinstance(work, SlicedCommand):
+                        done = work.take(self.node, now)
                     else:
                         done = self._done(work, now)
                     reply = done.reply
-                    if isinstance(reply, PenstockError):
+                    if isinstance(reply, PenstockError) or done.more is not None:
                         note = None
                     ticket = None if note is None else note()
                     self._act_on(done, is_noted=note is not None)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..api.keys import Credential
-from ..errors import Unauthenticated
+from ..broker.keys import key_ended
 from ..runtime.threads import ThreadDriver
 
 _S_NS = 1_000_000_000
@@ -19,10 +19,6 @@ _MARGIN_S = 0.001
 _WAIT_S_MAX = 86_400.0
 
 End = Callable[[], None]
-
-
-def key_ended() -> Unauthenticated:
-    return Unauthenticated("the key of this request has ended: revoked, rotated or expired")
 
 
 @dataclass(slots=True)

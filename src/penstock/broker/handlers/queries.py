@@ -22,8 +22,10 @@ from ...errors import OffsetOutOfRange
 from ...log.lookup import offset_at
 from ..partition import Now
 from ..partition.changes import Handler
+from ..partition.slots import Fault
 from ..partition.start import visible_end
 from ..queries import QueryForgotten, QueryStarted
+from ..walks import Slices, slots_in
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -31,30 +33,27 @@ if TYPE_CHECKING:
 _MS = 1_000_000
 
 
-def list_ends(node: "Node", command: ListEnds, _now: Now) -> EndsReply:
+def list_ends(node: "Node", command: ListEnds, _now: Now) -> Slices[EndsReply]:
     """Asked for some hundred times a second by every idle stream: no more than a look at numbers in memory."""
-    found: dict[str, TopicEnds] = {}
+    ends: dict[str, TopicEnds] = {}
     missing: list[str] = []
     at_ns = command.at_ns
     for name in command.names:
         topic = node.open.get(name)
-        if topic is None:
+        partitions: dict[str, PartitionEnds] = {}
+        for slot in slots_in(node, [name]):
+            if isinstance(slot, Fault):
+                raise slot.error() from slot.cause
+            log = slot.messages
+            at = None if at_ns is None else offset_at(log, at_ns)
+            partitions[str(slot.number)] = PartitionEnds(log.start_offset, visible_end(log), at)
+            yield 1
+        if topic is None or node.open.get(name) is not topic:
             missing.append(name)
-            continue
-        partitions = topic.partitions
-        logs = [(str(number), partitions[number].messages) for number in range(len(partitions))]
-        found[name] = TopicEnds(
-            topic.facts.topic_id,
-            {
-                number: PartitionEnds(
-                    log.start_offset,
-                    visible_end(log),
-                    None if at_ns is None else offset_at(log, at_ns),
-                )
-                for number, log in logs
-            },
-        )
-    return EndsReply(found, missing)
+        else:
+            ends[name] = TopicEnds(topic.facts.topic_id, partitions)
+        yield 1
+    return EndsReply(ends, missing)
 
 
 def hold_files(node: "Node", command: HoldFiles, now: Now) -> HeldFiles:

@@ -20,6 +20,7 @@ from ...api.topics import (
     TopicLayout,
     TrimPartition,
 )
+from ...errors import NotFound
 from ..catalogue import Topic
 from ..partition import Now, Partition, removal
 from ..partition.changes import Handler
@@ -28,6 +29,7 @@ from ..partition.start import visible_end
 from ..sweeps import Sweep, sweep_topics
 from ..topics import config_from, settings_of
 from ..validation import bind_topic
+from ..walks import Slices, slots_in
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -41,7 +43,7 @@ def configure_topic(node: "Node", command: ConfigureTopic, now: Now) -> TopicDes
     topic = node.configure_topic(command.name, command.changes, now)
     node.sweeps.plan(command.name, topic.facts.config, now.monotonic_ns)
     bind_topic(node, command.name)
-    return _described(topic)
+    return _description(topic)
 
 
 def add_partitions(node: "Node", command: AddPartitions, now: Now) -> int:
@@ -71,35 +73,62 @@ def trim(node: "Node", command: TrimPartition, now: Now) -> int:
     return start_offset
 
 
-def list_topics(node: "Node", command: ListTopics, _now: Now) -> list[str]:
-    names = sorted(node.open)
-    return [one for one in names if one.startswith(command.prefixes)] if command.prefixes else names
+def list_topics(node: "Node", command: ListTopics, _now: Now) -> Slices[list[str]]:
+    names, listed = sorted(node.open), []
+    for name in names:
+        if name.startswith(command.prefixes or "") and name in node.open:
+            listed.append(name)
+        yield 1
+    return listed
 
 
-def describe_topic(node: "Node", command: DescribeTopic, _now: Now) -> TopicDescription:
-    return _described(node.topic(command.name))
+def describe_topic(node: "Node", command: DescribeTopic, _now: Now) -> Slices[TopicDescription]:
+    description = yield from _described(node, node.topic(command.name))
+    if description is None:
+        raise NotFound("topic", command.name)
+    return description
 
 
-def describe_topics(node: "Node", command: DescribeTopics, _now: Now) -> list[TopicDescription]:
-    return [_described(node.open[name]) for name in command.names if name in node.open]
+def describe_topics(
+    node: "Node", command: DescribeTopics, _now: Now
+) -> Slices[list[TopicDescription]]:
+    descriptions: list[TopicDescription] = []
+    for name in command.names:
+        topic = node.open.get(name)
+        description = None if topic is None else (yield from _described(node, topic))
+        if description is not None:
+            descriptions.append(description)
+        yield 1
+    return descriptions
 
 
-def describe_layouts(node: "Node", command: DescribeLayouts, _now: Now) -> list[TopicLayout]:
-    found = (node.open[name] for name in command.names if name in node.open)
-    return [
-        TopicLayout(
-            one.facts.name,
-            one.facts.topic_id,
-            tuple(
-                -1 if isinstance(slot, Fault) else slot.messages.epoch
-                for slot in one.partitions.slots
-            ),
-        )
-        for one in found
-    ]
+def describe_layouts(
+    node: "Node", command: DescribeLayouts, _now: Now
+) -> Slices[list[TopicLayout]]:
+    layouts: list[TopicLayout] = []
+    for name in command.names:
+        topic, epochs = node.open.get(name), []
+        for slot in slots_in(node, [name]):
+            epochs.append(-1 if isinstance(slot, Fault) else slot.messages.epoch)
+            yield 1
+        if topic is not None and node.open.get(name) is topic:
+            layouts.append(TopicLayout(name, topic.facts.topic_id, tuple(epochs)))
+        yield 1
+    return layouts
 
 
-def _described(topic: Topic) -> TopicDescription:
+def _described(node: "Node", topic: Topic) -> Slices[TopicDescription | None]:
+    """None: it was deleted meanwhile."""
+    name, partitions = topic.facts.name, []
+    for slot in slots_in(node, [name]):
+        partitions.append(_partition_facts(slot))
+        yield 1
+    if node.open.get(name) is not topic:
+        return None
+    return TopicDescription(name, tuple(partitions), settings_of(topic.facts.config))
+
+
+def _description(topic: Topic) -> TopicDescription:
     partitions = tuple(map(_partition_facts, topic.partitions.slots))
     return TopicDescription(topic.facts.name, partitions, settings_of(topic.facts.config))
 

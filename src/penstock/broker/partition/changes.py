@@ -13,12 +13,13 @@ from ...errors import PenstockError
 from .agenda import NEVER_NS, NOT_IN_USE, Agenda
 
 if TYPE_CHECKING:
+    from ..walks import Walk
     from .partition import Now, Partition
 
 R = TypeVar("R")
 
 Handler = Callable[[Any, Any, Any], Any]
-"""Given a node, a command and the time: the reply, or raises."""
+"""Given a node, a command and the time: the reply, or raises. That of a command that walks: its `Slices`."""
 
 
 class Done(msgspec.Struct, Generic[R], frozen=True):
@@ -33,9 +34,12 @@ class Done(msgspec.Struct, Generic[R], frozen=True):
     has_letters: bool = False
     # Members of assigned groups, by group and name, whose assignment changed, or that are members no more.
     members: Collection[tuple[str, str]] = ()
+    # The command has more to look at than its budget allowed, and no reply yet: `Node.go_on`.
+    more: "Walk[R] | None" = None
 
     def outcome(self) -> R:
         """The reply, or raises what the command was refused with."""
+        assert self.more is None, "a walk that is not over has no reply"
         if isinstance(self.reply, PenstockError):
             raise self.reply
         return self.reply
@@ -88,10 +92,10 @@ class Changes:
         self.unsynced.pop(partition, None)
         self.sending.pop(partition, None)
 
-    def done(self, reply: R | PenstockError, now: "Now") -> Done[R]:
+    def done(self, reply: R | PenstockError, now: "Now", more: "Walk[R] | None" = None) -> Done[R]:
         """A reply with everything that follows from what was recorded; from here on that counts as known."""
         if not (self.touched or self.members or self.due_ns < NEVER_NS):
-            return Done(reply)
+            return Done(reply, more=more) if more is not None else Done(reply)
         touched, self.touched = self.touched, {}
         members, self.members = self.members, set()
         due_ns, self.due_ns = self.due_ns, NEVER_NS
@@ -114,4 +118,4 @@ class Changes:
             due_ns = min(due_ns, next_ns)
             if next_ns < dues.get(partition, NOT_IN_USE):
                 self.agenda.expect(partition, next_ns)
-        return Done(reply, partitions, due_ns, has_letters, members)
+        return Done(reply, partitions, due_ns, has_letters, members, more)

@@ -47,7 +47,7 @@ from ..refusals import topics_of
 from .coroutines import RunningCoroutine
 from .service import BinaryService
 from .shared_groups import STANDING, SharedGroups, SharedMember, is_shared_join
-from .waits import MemberWait, ParkedRead
+from .waits import EndedWait, ParkedRead
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -157,6 +157,8 @@ class Commands:
             return self._in_steps
         if kind.is_long or kind.is_structural or is_audited(kind):
             return self._in_thread
+        if kind.is_walk:
+            return self._walk
         return self._query if kind.is_query else self._change
 
     def _query(
@@ -164,6 +166,36 @@ class Commands:
     ) -> None:
         reply = self._driver.driver.execute(asked.command, by)
         self._reply(connection, correlation, asked.command, reply)
+
+    def _walk(
+        self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
+    ) -> None:
+        """A command that walks; one that takes a single slice is answered at once."""
+        connection.check_parking(correlation)
+        command = asked.command
+        is_synced = asked.acks is Acks.ALL and not command.is_query
+        is_waiting = False
+
+        def done(reply: Any, error: Exception | None) -> None:
+            if is_waiting:
+                connection.unpark(correlation)
+                connection.end_request()
+            if error is not None:
+                self._fail(connection, correlation, command, error)
+                return
+            safety = self._driver.safety(is_synced=is_synced)
+            answer = partial(self._reply, connection, correlation, command, reply, safety)
+            self._finish(connection, correlation, command, answer)
+
+        walking = self._driver.execute(
+            command, by, is_synced=is_synced, credential=connection.credential
+        )
+        running = RunningCoroutine(self._loop, walking, done)
+        running.begin()
+        if not running.is_done:
+            is_waiting = True
+            connection.begin_request()
+            connection.park(correlation, EndedWait(running, connection.end_request))
 
     def _of_member(
         self,
@@ -380,7 +412,7 @@ class Commands:
         else:
             member.polls += 1
             end = partial(self._shared.end_poll, member)
-            connection.park(correlation, MemberWait(poll, end))
+            connection.park(correlation, EndedWait(poll, end))
 
     def _polled(
         self,

@@ -1,20 +1,24 @@
 """Requests that wait for messages without a task, besides the polls that the driver parks itself."""
 
 from collections.abc import Callable
+from typing import Any
 
 from ...runtime.asynchronous import AsyncDriver, ParkedPoll
+from .coroutines import RunningCoroutine
 
 
-class MemberWait:
-    """A parked poll of a member whose session goes on when it ends."""
+class EndedWait:
+    """A request that waits, and what is to be done when it is cancelled."""
 
-    __slots__ = ("_end", "_poll")
+    __slots__ = ("_end", "_waiting")
 
-    def __init__(self, poll: ParkedPoll, end: Callable[[], None]) -> None:
-        self._poll, self._end = poll, end
+    def __init__(
+        self, waiting: ParkedPoll | RunningCoroutine[Any], end: Callable[[], None]
+    ) -> None:
+        self._waiting, self._end = waiting, end
 
     def cancel(self) -> None:
-        self._poll.cancel()
+        self._waiting.cancel()
         self._end()
 
 

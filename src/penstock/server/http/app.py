@@ -15,6 +15,7 @@ from ...api.answers import ReleaseMember
 from ...api.health import SeeHealth, SeeLags, SeeStored
 from ...api.principals import LOCAL, Action
 from ...broker.authorise import authorise
+from ...broker.keys import key_ended
 from ...config import LimitsConfig
 from ...errors import PenstockError
 from ...observability.activity import Activity
@@ -22,7 +23,6 @@ from ...observability.recent import Recent
 from ...ports import Clock
 from ...runtime.asynchronous import AsyncDriver
 from ..body_memory import BodyMemory
-from ..key_ends import key_ended
 from ..otlp import SpanExport
 from ..pipelines import Pipelines
 from ..rate_limiter import RateLimiter

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl
 
@@ -207,8 +207,17 @@ class Request:
         Forbidden is told to the audit log, as all refusals are.
         """
         with self.noting_refusal():
-            command = self._admitted(command)
-            return await self.app.driver.execute(command, self.principal, is_synced=is_synced)
+            execute = partial(
+                self.app.driver.execute,
+                self._admitted(command),
+                self.principal,
+                is_synced=is_synced,
+                credential=self.credential,
+            )
+            if not command.is_walk or self.is_ended_with_client:
+                return await execute()
+            with self.ends_with_client():
+                return await execute()
 
     def _admitted(self, command: "Command[R]") -> "Command[R]":
         """The command within its bounds. Refused, TooLarge: it is out of them."""

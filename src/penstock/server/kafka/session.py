@@ -112,7 +112,9 @@ class KafkaSession:
             note = audited(command)
             if note is not None:
                 service.auth.admit_line(principal)
-            reply = await self.driver.execute(command, principal, is_synced=is_synced)
+            reply = await self.driver.execute(
+                command, principal, is_synced=is_synced, credential=connection.credential
+            )
             if note is not None:
                 line = service.auth.audit.submit(
                     principal.name, command.action.value, note.text(reply), client=connection.client

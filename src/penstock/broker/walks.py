@@ -1,0 +1,100 @@
+"""Commands that look at many entries, such as partitions, groups or messages: carried out slice by slice.
+
+A handler that walks is a generator. It yields how many entries it has looked at since it yielded the last time, is sent
+the time in return, and returns the reply. Between two slices other commands run: topics, partitions and groups come and
+go. So a handler keeps names and numbers over a yield, or a list of its own, looks each up again after it, and leaves
+out what has vanished. Its answer is true for each entry, not for one moment.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ..api.command import Command
+from ..api.keys import Credential
+from ..api.principals import Principal
+from .partition import Now, Partition
+from .partition.slots import Fault
+
+if TYPE_CHECKING:
+    from .catalogue import Catalogue
+
+R = TypeVar("R")
+Slices = Generator[int, Now, R]
+"""What a handler that walks returns."""
+
+ALL_ENTRIES = 1 << 62
+"""A budget that no walk spends."""
+
+
+class Walk(Generic[R]):
+    """A command that is carried out slice by slice, by the node that took its first one.
+
+    `credential`: what its client has shown; when that has ended the walk does not go on.
+    """
+
+    __slots__ = ("_slices", "command", "credential", "entries", "is_over", "owner", "principal")
+
+    def __init__(
+        self, command: Command[R], principal: Principal, credential: Credential | None = None
+    ) -> None:
+        self.command, self.principal, self.credential = command, principal, credential
+        # The node; none before the first slice.
+        self.owner: object = None
+        # How many entries the last slice looked at.
+        self.entries = 0
+        self.is_over = False
+        self._slices: Slices[R] | None = None
+
+    def advance(self, begin: Callable[[], Slices[R]], now: Now, entries: int) -> R | None:
+        """Look at entries until the budget is spent: at no more than these and one item. The reply, once `is_over`.
+
+        `begin` calls the handler, for the first slice. Raises what the handler refuses.
+        """
+        left, slices = entries, self._slices
+        try:
+            if slices is None and left > 0:
+                slices = self._slices = begin()
+                left -= next(slices)
+            while left > 0:
+                left -= slices.send(now)  # type: ignore[union-attr]  # There is one, because there is something left.
+        except StopIteration as end:
+            self.close()
+            reply: R = end.value
+            return reply
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self.entries = entries - left
+        return None
+
+    def close(self) -> None:
+        """Go on no more. What the handler had gathered is let go."""
+        self.is_over = True
+        slices, self._slices = self._slices, None
+        if slices is not None:
+            slices.close()
+
+
+def partitions_in(catalogue: "Catalogue", topics: Iterable[str]) -> Iterator[Partition]:
+    """The partitions that serve of some topics: each is looked up when it is asked for, so a walk may yield between
+    any two of them. What has come or gone meanwhile is left out."""
+    return (slot for slot in slots_in(catalogue, topics) if isinstance(slot, Partition))
+
+
+def slots_in(catalogue: "Catalogue", topics: Iterable[str]) -> Iterator[Partition | Fault]:
+    """The partitions of some topics, also faulty ones, as `partitions_in` has them."""
+    for name in topics:
+        topic, number = catalogue.open.get(name), 0
+        # Under the same name there may be another topic after a yield.
+        while topic is not None and number < len(topic.partitions):
+            yield topic.partitions.slots[number]
+            number += 1
+            if catalogue.open.get(name) is not topic:
+                break
+
+
+def is_open(catalogue: "Catalogue", partition: Partition) -> bool:
+    """Whether a partition still serves, after a yield."""
+    topic = catalogue.open.get(partition.topic)
+    return topic is not None and topic.partitions.serving_at(partition.number) is partition

@@ -1,0 +1,210 @@
+"""Commands that look at many entries: carried out in slices of any size, with other commands in between."""
+
+import gc
+import random
+from collections.abc import Iterator
+from types import GeneratorType
+
+import pytest
+
+from penstock.api.command import Command
+from penstock.api.keys import CreateKey, Credential, NewKey, RevokeKey, RotateKey
+from penstock.api.principals import LOCAL, Principal, Role
+from penstock.api.queries import ListEnds
+from penstock.api.start import EARLIEST
+from penstock.api.topics import DescribeLayouts, DescribeTopic, DescribeTopics, ListTopics
+from penstock.broker.walks import Walk
+from penstock.errors import Forbidden, NotFound, PenstockError, Unauthenticated, Unavailable
+
+from .world import World
+
+NAMES = [f"{prefix}.{number}" for prefix in ("mine", "other") for number in range(4)]
+ASKED = [*NAMES, "missing", NAMES[0]]
+WALKS: list[Command] = [
+    ListTopics(),
+    ListTopics(prefixes=("mine.",)),
+    DescribeTopic(NAMES[3]),
+    DescribeTopics(ASKED),
+    DescribeLayouts(ASKED),
+    ListEnds(ASKED),
+    ListEnds(ASKED, at_ns=0),
+]
+
+
+def busy() -> World:
+    """Topics of one to four partitions, most with messages, and groups on them."""
+    world = World()
+    for number, name in enumerate(NAMES):
+        world.topic(name=name, partitions=number % 4 + 1)
+        for value in range(3 * number):
+            world.publish(str(value).encode(), topic=name)
+        for group in range(number % 3):
+            world.group(f"group-{group}", name, start=EARLIEST)
+        world.poll(number, topic=name, group="group-0")
+    return world
+
+
+def slices(
+    world: World, walk: Walk, entropy: random.Random, entries_max: int = 3
+) -> Iterator[object]:
+    """Carry out a walk; yields after each slice, and at last its reply or what it was refused with."""
+    while True:
+        entries = entropy.randint(1, entries_max)
+        done = world.node.go_on(walk, world.now(), entries)
+        assert walk.entries <= entries, "a slice looks at no more than its budget"
+        if done.more is None:
+            yield done.reply
+            return
+        yield None
+
+
+def in_slices(world: World, command: Command, entropy: random.Random) -> object:
+    *_, reply = slices(world, Walk(command, LOCAL), entropy)
+    return reply
+
+
+@pytest.mark.parametrize("command", WALKS, ids=repr)
+def test_the_answer_is_that_of_one_slice(command) -> None:
+    world, entropy = busy(), random.Random(1)
+    whole = world.node.execute(command, LOCAL, world.now())
+    assert whole.more is None
+    for _ in range(10):
+        assert in_slices(world, command, entropy) == whole.outcome()
+
+
+@pytest.mark.parametrize("command", WALKS, ids=repr)
+def test_a_slice_looks_at_no_more_than_its_budget(command) -> None:
+    world = busy()
+    walk = Walk(command, LOCAL)
+    done = world.node.go_on(walk, world.now(), 0)
+    assert (walk.entries, done.more) == (0, walk)
+    sizes = []
+    while done.more is not None:
+        done = world.node.go_on(walk, world.now(), 1)
+        sizes.append(walk.entries)
+    assert {*sizes[:-1]} == {1}
+    assert walk.is_over
+
+
+@pytest.mark.parametrize("command", WALKS, ids=repr)
+@pytest.mark.parametrize("seed", range(5))
+def test_topics_come_and_go_between_slices(command, seed) -> None:
+    world, entropy = busy(), random.Random(seed)
+    present = {*NAMES}
+    for reply in slices(world, Walk(command, LOCAL), entropy):
+        answer = reply
+        name = entropy.choice(NAMES)
+        if name in present:
+            world.delete(name)
+        else:
+            # Of another number of partitions, so that an answer for the former one is noticed.
+            world.topic(name=name, partitions=entropy.randint(1, 5))
+        present ^= {name}
+    if isinstance(answer, PenstockError):
+        assert isinstance(answer, NotFound)
+        assert isinstance(command, DescribeTopic), "what has vanished is left out"
+    # Each that stays as it is now has an answer that is true now.
+    again = world.node.execute(command, LOCAL, world.now())
+    assert again.more is None
+
+
+def test_what_has_vanished_is_left_out_and_what_stays_is_whole() -> None:
+    world = busy()
+    walk = Walk(DescribeTopics(NAMES), LOCAL)
+    world.node.go_on(walk, world.now(), 1)
+    gone, remade = NAMES[3], NAMES[7]
+    world.delete(gone)
+    world.delete(remade)
+    world.topic(name=remade, partitions=2)
+    done = world.node.go_on(walk, world.now(), 1 << 30)
+    counts = {topic.name: len(topic.partitions) for topic in done.outcome()}
+    assert counts == {
+        name: 2 if name == remade else NAMES.index(name) % 4 + 1 for name in NAMES if name != gone
+    }
+
+
+def test_a_topic_that_is_made_anew_under_the_walk_is_not_mixed_with_the_former_one() -> None:
+    world = busy()
+    name = NAMES[3]
+    for command in (DescribeTopics([name]), ListEnds([name]), DescribeLayouts([name])):
+        walk = Walk(command, LOCAL)
+        world.node.go_on(walk, world.now(), 2)
+        world.delete(name)
+        world.topic(name=name, partitions=4)
+        reply = world.node.go_on(walk, world.now(), 1 << 30).outcome()
+        assert reply in (
+            [],
+            world.node.execute(ListEnds(["missing"]), LOCAL, world.now()).reply,
+        ) or (reply.missing == [name])
+
+
+def key_of(world: World, *prefixes: str) -> tuple[NewKey, Principal, Credential]:
+    new = world.execute(CreateKey("shop", Role.READONLY, prefixes, 60_000))
+    known = world.node.keys.find(new.text, world.now().wall_ns)
+    assert known is not None
+    return new, *known
+
+
+@pytest.mark.parametrize("end", ["revoked", "rotated", "expired"])
+def test_a_walk_ends_with_the_key_of_its_client(end) -> None:
+    world = busy()
+    new, principal, credential = key_of(world)
+    walk = Walk(DescribeTopics(NAMES), principal, credential)
+    assert world.node.go_on(walk, world.now(), 2).more is walk
+    if end == "revoked":
+        world.execute(RevokeKey(new.key.key_id))
+    elif end == "rotated":
+        world.execute(RotateKey(new.key.key_id, 0))
+    else:
+        world.now(60_001)
+    done = world.node.go_on(walk, world.now(), 2)
+    assert isinstance(done.reply, Unauthenticated)
+    assert (done.more, walk.is_over) == (None, True)
+
+
+def test_a_walk_beyond_the_rights_of_its_key_is_refused_before_it_looks() -> None:
+    world = busy()
+    _, principal, credential = key_of(world, "mine.")
+    walk = Walk(DescribeTopics(NAMES), principal, credential)
+    done = world.node.go_on(walk, world.now(), 1)
+    assert isinstance(done.reply, Forbidden)
+    assert (walk.entries, walk.is_over) == (0, True)
+
+
+def test_a_walk_never_goes_on_with_a_node_that_was_replaced() -> None:
+    world = busy()
+    walk = Walk(DescribeTopics(NAMES), LOCAL)
+    assert world.node.go_on(walk, world.now(), 2).more is walk
+    world.restart()
+    done = world.node.go_on(walk, world.now(), 2)
+    assert isinstance(done.reply, Unavailable)
+    assert (done.more, walk.is_over) == (None, True)
+
+
+def walking() -> list[GeneratorType]:
+    gc.collect()
+    handlers = "penstock/broker/handlers/"
+    return [
+        one
+        for one in gc.get_objects()
+        if isinstance(one, GeneratorType) and handlers in one.gi_code.co_filename
+    ]
+
+
+def test_a_walk_that_is_closed_keeps_nothing() -> None:
+    world = busy()
+    walk = Walk(DescribeTopics(NAMES), LOCAL)
+    world.node.go_on(walk, world.now(), 2)
+    assert walking()
+    walk.close()
+    assert not walking()
+    assert walk.is_over
+
+
+def test_observers_hear_of_a_walk_once() -> None:
+    heard: list[object] = []
+    world = World(observer=lambda command, _reply: heard.append(command))
+    world.topic(name="orders", partitions=3)
+    command = DescribeTopics(["orders"])
+    in_slices(world, command, random.Random(1))
+    assert heard.count(command) == 1
