@@ -25,7 +25,7 @@ from penstock.server.standby.link import (
 )
 from penstock.server.standby.membership import Membership
 from penstock.server.standby.operator_requests import operate
-from penstock.server.standby.promotion import Role
+from penstock.server.standby.promotion import Peer, Role
 
 NOWHERE = "127.0.0.1:1"
 
@@ -323,4 +323,52 @@ async def test_a_node_that_stops_while_it_asks_a_peer_hangs_up(tmp_path):
         await asked.wait()
         await node.stop()
         await hung_up.wait()
+        server.close()
+
+
+class SilentNode:
+    """Takes connections and says nothing."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.asked = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.asked.set()
+        with suppress(ConnectionError):
+            while await reader.read(1000):
+                pass
+        writer.close()
+
+
+async def test_peers_are_asked_side_by_side_and_a_silent_leader_is_not_asked_to_hand_over(tmp_path):
+    silent = [SilentNode(), SilentNode()]
+    servers = [await asyncio.start_server(one.serve, "127.0.0.1", 0) for one in silent]
+    addresses = tuple(f"127.0.0.1:{one.sockets[0].getsockname()[1]}" for one in servers)
+    facts = ClusterFacts("c", 257, is_level=True, copies=3)
+    node, _ = await started(tmp_path, facts, 3, number=2, peers=addresses)
+    async with asyncio.timeout(30):
+        # Neither is given up before the other is asked.
+        asking = asyncio.create_task(node.ask_all())
+        for peer in silent:
+            await peer.asked.wait()
+        assert not asking.done()
+        answers = await asking
+        assert {type(answer) for answer in answers.values()} == {Unreachable}
+    # It follows a leader of which nothing more comes: its connection has ended, or is as good as.
+    node.leader = Peer(1, "leading", 257, "", "", 3, True, addresses[0], "c")
+    node.role = Role.FOLLOWING
+    node._watching.cancel()
+    for peer in silent:
+        peer.connections = 0
+    promotion = asyncio.create_task(promote(node))
+    await asyncio.sleep(0)
+    node.role = Role.WAITING
+    async with asyncio.timeout(30):
+        await promotion
+    assert node.role is Role.LEADING
+    assert [peer.connections for peer in silent] == [1, 1]
+    await node.stop()
+    for server in servers:
         server.close()

@@ -58,6 +58,9 @@ def test_a_standby_has_everything_that_was_acknowledged_and_the_old_leader_follo
     alone = second.publish("f")
     assert (alone.status, alone.json["error"]) == (503, "NOT_ENOUGH_REPLICAS")
     assert alone.headers["retry-after"]
+    # A load balancer sends changes elsewhere before long, and reads here.
+    second.until(lambda: second.call("GET", "/leader").status == 503, "not writable")
+    assert second.call("GET", "/leader?for=reads").json["is_leader"]
     ready = second.call("GET", "/readyz")
     assert (ready.status, ready.json["status"]) == (200, "warn")
     assert "1 machine in sync, 2 needed" in ready.json["checks"]["replication"]["message"]
@@ -66,6 +69,7 @@ def test_a_standby_has_everything_that_was_acknowledged_and_the_old_leader_follo
     second.until_in_sync()
     assert first.role() == "following"
     assert second.publish("f").status == 200
+    second.until(lambda: second.call("GET", "/leader").status == 200, "writable")
     # What was lent before is still lent, with the same receipt, and what was acked stays so.
     held = {"receipt_handle": lent[1]["receipt_handle"]}
     assert second.call("POST", "/messages/ack", held).status == 200

@@ -31,7 +31,7 @@ import msgspec
 from ..errors import BadRequest, TooLarge
 from ..model import Buffer
 
-LEVEL = 1
+LEVEL = 2
 """The format of frames and records that this release speaks."""
 HEAD_BYTES_MAX = 1 << 20
 # The largest batch that a node stores, and room for its head.

@@ -81,6 +81,12 @@ class CommitGate:
         for ticket in self._take(lambda _position, until: until <= now_ns):
             ticket.settle(Unconfirmed(f"no answer within {seconds:g} s (cluster.ack_timeout_ms)"))
 
+    def give_up_alone(self) -> None:
+        """A machine is away. If it has to confirm what waits, that goes on now, without a promise."""
+        missing = self.commits.in_sync < self.copies
+        for ticket in self._take(lambda _position, _until: missing):
+            ticket.settle(Unconfirmed("the standby that has to confirm it is away"))
+
     def close(self, error: PenstockError) -> None:
         """Admit nothing from now on; `error` says why. What was admitted is still confirmed."""
         self.closed = error

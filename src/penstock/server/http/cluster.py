@@ -1,9 +1,10 @@
 """A broker and its standby over HTTP: which one leads, how far the other is behind, and the planned switch-over."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from ...api.json.messages import Strict
 from ...api.principals import Action
 from ...errors import Draining, NotFound, Unavailable
 from .requests import Request
@@ -12,9 +13,10 @@ from .routing import Route
 
 
 class LeaderOut(msgspec.Struct):
-    """`is_leader` is true: this node may be written to. Nodes that follow answer 503."""
+    """`is_writable`: what changes something is not refused for want of a standby. Nodes that follow answer 503."""
 
     is_leader: bool
+    is_writable: bool
     leader: str
     http: str
     epoch: int
@@ -47,15 +49,24 @@ class ClusterOut(msgspec.Struct):
     standbys: list[StandbyOut]
 
 
+class LeaderQuery(Strict):
+    """`for=reads`: 200 also while the leader refuses what changes something."""
+
+    purpose: Literal["reads", "writes"] = msgspec.field(name="for", default="writes")
+
+
 async def leader(request: Request) -> Answer:
-    """For load balancers: 200 from the node that leads, 503 from the other."""
+    """For load balancers: 200 from the node that leads, 503 from the other, and from one whose standby is away for
+    longer than `cluster.replica_lag_ms` while it has to confirm."""
+    purpose = request.query(LeaderQuery).purpose
     if request.app.is_draining:
         raise Draining
     leading = request.app.leading
     if leading is None:
-        return json_response(LeaderOut(True, "", "", 0))
-    membership = leading.membership
-    return json_response(LeaderOut(True, membership.binary, membership.http, membership.epoch))
+        return json_response(LeaderOut(True, True, "", "", 0))
+    membership, is_writable = leading.membership, leading.is_writable
+    answer = LeaderOut(True, is_writable, membership.binary, membership.http, membership.epoch)
+    return json_response(answer, status=200 if is_writable or purpose == "reads" else 503)
 
 
 def _status(request: Request) -> dict[str, Any]:
@@ -87,8 +98,9 @@ ROUTES = (
         path="/leader",
         call=leader,
         action=Action.SEE_HEALTH,
-        summary="Whether this node leads: 200, or 503",
+        summary="Whether this node leads, and takes changes: 200, or 503",
         tag="health",
+        query=LeaderQuery,
         answer=LeaderOut,
         errors=(Draining,),
         is_open=True,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import Fenced, Refused, Unavailable, Unreachable
 from ...replication.ballots import next_ballot
 from ...replication.frames import Inventory, LogFacts
-from .link import FIRST_FRAME_S, Claim, Operation
+from .link import ASK_S, FIRST_FRAME_S, Claim, Operation
 from .operator_requests import ANSWER_S, operate
 from .promotion import Asked, Peer, Role, choose, doubt_of, doubt_of_count
 
@@ -27,11 +27,12 @@ async def promote(membership: "Membership", *, is_forced: bool = False) -> dict[
     if membership.role is Role.LEADING:
         return {**membership.report(), "note": "this node led already"}
     if membership.role is Role.FOLLOWING and membership.leader is not None:
-        try:
-            await _ask_to_hand_over(membership, membership.leader.address)
-            return membership.report()
-        except Unreachable:
-            await membership.leave_leader()
+        # A leader that was just silent is found out about by `_take_over`, which asks all nodes at once.
+        if membership.silent_s < ASK_S:
+            with suppress(Unreachable):
+                await _ask_to_hand_over(membership, membership.leader.address)
+                return membership.report()
+        await membership.leave_leader()
     note = ""
     async with membership.deciding:
         if not membership.leads:
@@ -41,6 +42,7 @@ async def promote(membership: "Membership", *, is_forced: bool = False) -> dict[
 
 async def _ask_to_hand_over(membership: "Membership", address: str) -> None:
     """The leader stops, waits until this node has everything, and says so in the stream."""
+    await membership.ask(address)
     await operate(membership.settings, address, Operation("hand-over"), as_node=membership.node)
     deadline = time.monotonic() + ANSWER_S
     while membership.role is not Role.LEADING:
@@ -55,9 +57,11 @@ async def _ask_to_hand_over(membership: "Membership", address: str) -> None:
 async def _take_over(membership: "Membership", *, is_forced: bool) -> str:
     """Lead, or have a peer lead that has more. Returns what there is to say about that."""
     peers: list[Peer] = []
-    for address in membership.cluster.addresses:
-        with suppress(Unreachable):
-            peers.append(await membership.ask(address))
+    for answer in (await membership.ask_all()).values():
+        if isinstance(answer, Peer):
+            peers.append(answer)
+        elif not isinstance(answer, Unreachable):
+            raise answer
     if membership.role is Role.FOLLOWING:
         raise Refused("the leader is back, and this node follows it: try again in a moment")
     highest = max(membership.facts.epoch, membership.written_epoch)
@@ -93,9 +97,12 @@ async def _elect(membership: "Membership", peers: Sequence[Peer], epoch: int) ->
     ):
         raise _refused(doubt)
     asked = [await membership.promise_to(epoch)]
-    for peer in peers:
-        with suppress(Unreachable):
-            asked.append(await _survey_of(membership, peer, epoch))
+    surveys = (_survey_of(membership, peer, epoch) for peer in peers)
+    for survey in await asyncio.gather(*surveys, return_exceptions=True):
+        if isinstance(survey, Asked):
+            asked.append(survey)
+        elif not isinstance(survey, Unreachable):
+            raise survey
     choice = choose(asked, nodes, copies)
     if choice.doubt:
         raise _refused(choice.doubt)

@@ -32,7 +32,7 @@ from ...runtime import RealDisk
 from ...runtime.clock import SystemClock
 from ...runtime.fatal import fatal_ends_process
 from ...runtime.sync_threads import SyncThreads
-from .link import Link, PeerFrame, PeerRefused
+from .link import HEARTBEAT_S, Alive, Link, PeerFrame, PeerRefused
 from .membership import Membership
 from .promotion import Peer
 
@@ -84,9 +84,11 @@ class FollowerRole:
         loop, silence_s = asyncio.get_running_loop(), self._membership.cluster.replica_lag_ms / 1000
         storing = loop.create_task(self._in_storage(partial(self._store, replica, loop)))
         receiving = loop.create_task(link.deliver(self._receive, silence_s))
+        beating = loop.create_task(_beat(link))
         try:
             await asyncio.wait((storing, receiving), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            beating.cancel()
             receiving.cancel()
             self._received.put(None)
             await asyncio.wait((storing, receiving))
@@ -152,8 +154,9 @@ class FollowerRole:
             received = [self._next(scrub)]
             while not self._received.empty():
                 received.append(self._received.get())
-            is_over = received[-1] is None
             frames = [one for one in received if one is not None]
+            # Frames that came while the connection was given up may lie behind its end.
+            is_over = len(frames) < len(received)
             answers = self._store_all(replica, frames)
             levels = [frame for frame, _ in frames if isinstance(frame, Level)]
             loop.call_soon_threadsafe(self._stored, answers, levels[-1] if levels else None)
@@ -279,6 +282,13 @@ class FollowerRole:
             self._sync_threads.close()
 
         await self._in_storage(end)
+
+
+async def _beat(link: Link) -> None:
+    """Have the leader know that this node is there while the storage thread is busy."""
+    while True:
+        await asyncio.sleep(HEARTBEAT_S)
+        link.send(Alive())
 
 
 def _is_talking(received: list[tuple[Frame, memoryview]]) -> bool:

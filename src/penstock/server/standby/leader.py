@@ -20,13 +20,11 @@ from ...runtime.commit_gate import CommitGate
 from ...runtime.fatal import fatal_ends_process
 from ..audit import AuditLog
 from ..settings import Settings
-from .link import Introduction, Link, PeerFrame
+from .link import HEARTBEAT_S, Alive, Introduction, Link, PeerFrame
 from .membership import Membership
 from .promotion import Role
 
 _TAKE_BYTES = 1 << 20
-# As often a follower hears that its leader is there, and the leader that a follower is.
-HEARTBEAT_S = 0.25
 _NOTE_S = 1.0
 # So long a commit waits for the next batches to be told with. A follower that is promoted shows what it was told.
 _TELL_S = 0.002
@@ -61,6 +59,8 @@ class LeaderRole:
         # By number of the node.
         self.followers: dict[int, Follower] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        # Since when fewer machines are in sync than have to confirm, monotonic; None: enough are.
+        self._short_at: float | None = time.monotonic()
         self._noting = Lock()
         self._is_flush_due = False
 
@@ -126,13 +126,38 @@ class LeaderRole:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self.gate.expire()
-            for follower in self.followers.values():
+            self._note_short()
+            for follower in [*self.followers.values()]:
                 self._send_beat(follower)
+                self._require_recent(follower)
+
+    def _require_recent(self, follower: "Follower") -> None:
+        """Lose a standby whose loop runs and whose disk does not: what waits for it is refused until it is level."""
+        limit_s = self._cluster.replica_lag_ms / 1000
+        if follower.stream.is_in_sync and follower.lag_s() > limit_s:
+            follower.link.close()
+            self._lose(follower, f"it has confirmed nothing for {limit_s:g} s")
+
+    def _note_short(self) -> None:
+        if self.leader.in_sync >= self._cluster.copies:
+            self._short_at = None
+        elif self._short_at is None:
+            self._short_at = time.monotonic()
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether clients that change something are well sent here: fewer machines than have to confirm were in sync
+        for no longer than `cluster.replica_lag_ms`."""
+        if self._short_at is None:
+            return True
+        return time.monotonic() - self._short_at <= self._cluster.replica_lag_ms / 1000
 
     def _send_beat(self, follower: "Follower") -> None:
         with self._driver.driver.lock:
             parts = follower.stream.beat()
-        if parts is not None:
+        if parts is None:
+            follower.link.send(Alive())
+        else:
             follower.link.write_parts(parts)
 
     def _tell_committed_soon(self, follower: "Follower") -> None:
@@ -249,6 +274,7 @@ class LeaderRole:
             with self._driver.driver.lock:
                 follower.stream.close()
             self._driver.confirmed()
+            self.gate.give_up_alone()
             self._tell_in_sync(follower, reason)
 
     def _is_there(self, follower: "Follower") -> bool:

@@ -29,6 +29,10 @@ from ...replication.frames import (
 from ..cluster_settings import split_address
 
 FIRST_FRAME_S = 5.0
+# A node that is there says who it is in some milliseconds, and a leader is heard four times a second.
+ASK_S = 1.0
+# As often each side of a stream hears that the other one is there.
+HEARTBEAT_S = 0.25
 DIAL_S = 3.0
 # Before a peer has said who it is, and of what it says of itself.
 INTRODUCTION_BYTES_MAX = 16 << 10
@@ -91,7 +95,11 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag=68):
     content: bytes
 
 
-PeerFrame = Frame | Introduction | Claim | Granted | Operation | Report
+class Alive(msgspec.Struct, frozen=True, array_like=True, tag=69):
+    """The event loop of the other side runs, whatever its disk does. It is for the silence alone."""
+
+
+PeerFrame = Frame | Introduction | Claim | Granted | Operation | Report | Alive
 Take = Callable[[PeerFrame, memoryview], None]
 _decode = msgspec.msgpack.Decoder(PeerFrame).decode
 
@@ -145,6 +153,8 @@ class Link(asyncio.Protocol):
             return
         try:
             for frame, payload in self._frames.feed(data):
+                if isinstance(frame, Alive):
+                    continue
                 if self._take is not None:
                     self._take(frame, payload)
                 else:

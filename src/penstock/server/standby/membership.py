@@ -40,7 +40,7 @@ from ...replication.reconcile import asked_min
 from ...runtime.fatal import fatal_ends_process
 from ..settings import Settings
 from .cluster_file import ClusterFacts, new_cluster_id, read_facts, write_facts
-from .link import FIRST_FRAME_S, Claim, Granted, Introduction, Link, dial
+from .link import ASK_S, FIRST_FRAME_S, Claim, Granted, Introduction, Link, dial
 from .operator_requests import OPERATOR
 from .peer_listener import PeerListener
 from .peer_tls import peer_contexts, require_node
@@ -113,14 +113,16 @@ class Membership:
 
     async def _begin_cluster(self) -> None:
         """The first start without --follow: a person said that this node is the one that has the data."""
-        for address in self.cluster.addresses:
-            with suppress(Unreachable):
-                peer = await self.ask(address)
-                if peer.role != OPERATOR and peer.epoch:
-                    raise Refused(
-                        f"the peer at {address} is in a cluster already (epoch {peer.epoch}), and this data directory "
-                        "in none: start this node with --follow, so that it copies the peer"
-                    )
+        for address, peer in (await self.ask_all()).items():
+            if isinstance(peer, Unreachable):
+                continue
+            if isinstance(peer, PenstockError):
+                raise peer
+            if peer.role != OPERATOR and peer.epoch:
+                raise Refused(
+                    f"the peer at {address} is in a cluster already (epoch {peer.epoch}), and this data directory "
+                    "in none: start this node with --follow, so that it copies the peer"
+                )
         epoch = next_ballot(self.written_epoch, self.node)
         self.lead(epoch)
 
@@ -246,9 +248,30 @@ class Membership:
             raise Refused(f"it has number {self.node}, as this node has: broker.node_id differs")
 
     async def ask(self, address: str) -> Peer:
-        link, peer = await self.dial(address, "ask")
+        """Who a peer is. Unreachable: it has not said so within a second. Forbidden, Refused."""
+        try:
+            async with asyncio.timeout(ASK_S):
+                link, peer = await self.dial(address, "ask")
+        except TimeoutError:
+            raise Unreachable(address, f"it has not said who it is within {ASK_S:g} s") from None
         link.close()
         return peer
+
+    async def ask_all(self) -> dict[str, Peer | PenstockError]:
+        """By address: each peer, or why it could not be asked. They are asked side by side."""
+        addresses = self.cluster.addresses
+        replies = await asyncio.gather(*map(self.ask, addresses), return_exceptions=True)
+        answers: dict[str, Peer | PenstockError] = {}
+        for address, reply in zip(addresses, replies, strict=True):
+            if not isinstance(reply, Peer | PenstockError):
+                raise reply
+            answers[address] = reply
+        return answers
+
+    @property
+    def silent_s(self) -> float:
+        """For how long nothing was heard of the leader that this node follows; infinity without one."""
+        return float("inf") if self._link is None else time.monotonic() - self._link.heard_at
 
     async def _watch(self) -> None:
         """Find out who leads, for as long as the process runs."""
@@ -272,29 +295,28 @@ class Membership:
             self._said = text
             self.logger.warning("%s", text)
 
-    async def _ask_all(self) -> list[Peer]:
+    async def _answering(self) -> list[Peer]:
         """Those of the peers that answer."""
-        peers: list[Peer] = []
-        failed: list[str] = []
-        for address in self.cluster.addresses:
-            try:
-                peers.append(await self.ask(address))
-            except PenstockError as error:
-                failed.append(f"peer {address}: {error}")
+        answers = await self.ask_all()
+        failed = [
+            f"peer {address}: {error}"
+            for address, error in answers.items()
+            if isinstance(error, PenstockError)
+        ]
         if failed:
             self._say("; ".join(failed))
         else:
             self._said = ""
-        return peers
+        return [peer for peer in answers.values() if isinstance(peer, Peer)]
 
     async def _look(self) -> None:
         if self.role is Role.LEADING:
             if not self.has_all():
                 # A peer that was promoted meanwhile, or has promised to follow one that was, says so.
-                for peer in await self._ask_all():
+                for peer in await self._answering():
                     self.heard(peer)
             return
-        peers = await self._ask_all()
+        peers = await self._answering()
         leaders = [one for one in peers if one.role == Role.LEADING.value]
         if leaders:
             leader = max(leaders, key=lambda one: one.epoch)

@@ -67,6 +67,7 @@ class RefusingPorts:
                 return json_response(
                     {
                         "is_leader": False,
+                        "is_writable": False,
                         "leader": refusal.fields["leader"],
                         "http": refusal.fields["http"],
                         "epoch": refusal.fields["epoch"],
