@@ -30,6 +30,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.floors import echo_server
 from dear.beside import Beside, Stalls, clients_beside
 from dear.binary import binary_requests, settled
+from dear.bombs import bombs
+from dear.http import http_requests
+from dear.kafka import kafka_requests
 from dear.names import BESIDE, Names, Sizes, fill
 from dear.requests import DearRequest
 from dear.server import JudgedBroker, NotWell
@@ -40,7 +43,12 @@ ROUNDS = 2
 # A broker gives memory back, and ends what a client left open, a moment after the answer.
 _SETTLE_S = 0.05
 _HELD_TRIES = 20
-PORTS: Mapping[str, Callable[[Names], Iterable[DearRequest]]] = {"binary": binary_requests}
+PORTS: Mapping[str, Callable[[Names], Iterable[DearRequest]]] = {
+    "binary": binary_requests,
+    "http": http_requests,
+    "kafka": kafka_requests,
+    "bombs": bombs,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,17 +136,22 @@ class Judge:
     def judged(self, request: DearRequest) -> Verdict:
         """Both rounds. A broker that does not get well again is killed and started anew."""
         verdict = Verdict(request.name, request.port, request.family)
+        tracebacks = self.broker.tracebacks()
         try:
             resident = [self._round(request, verdict) for _ in range(ROUNDS)]
             verdict.rss_bytes = resident[-1]
             verdict.grown_bytes = resident[-1] - resident[0]
             verdict.held = self._held()
+            if new := self.broker.tracebacks() - tracebacks:
+                verdict.wrong.append(f"{new} tracebacks in the log")
         except NotWell as error:
             verdict.wrong.append(str(error))
             self._stack.close()
             self.broker.kill()
             self.begin()
         verdict.judge(self.bounds)
+        if request.answers and verdict.outcome[:3] not in {*request.answers, "sil"}:
+            verdict.wrong.append("an answer that is not documented")
         return verdict
 
     def _round(self, request: DearRequest, verdict: Verdict) -> int:

@@ -24,11 +24,12 @@ from penstock.errors import PenstockError
 
 OWN = "own"
 """What the judge makes to have it destroyed."""
+OWN_KEY = "pk-0123456789ab"
 _OWN_PARTITIONS = 100
 _SCHEMA = '{"type":"record","name":"Own","fields":[]}'
 
 
-def _tomorrow_ns() -> int:
+def tomorrow_ns() -> int:
     """The same in all forms of a run."""
     return time.time_ns() // HOUR_NS * HOUR_NS + 24 * HOUR_NS
 
@@ -54,7 +55,7 @@ def _own_group(wire: FrameWire, names: Names) -> None:
 
 def _own_key(wire: FrameWire, names: Names) -> None:
     _no_own_key(wire, names)
-    wire.run(CreateKey(OWN, Role.READONLY, key_id="pk-0123456789ab"))
+    wire.run(CreateKey(OWN, Role.READONLY, key_id=OWN_KEY))
 
 
 def _no_own_key(wire: FrameWire, _names: Names) -> None:
@@ -116,9 +117,7 @@ OVERRIDES: Mapping[str, Overrides] = {
     "CloseGroup": lambda _names: {"group": OWN},
     "ResetGroup": lambda _names: {"group": OWN, "topic": None},
     "CreateKey": lambda _names: {**_OWN_NAME, "role": "readonly", "key_id": ""},
-    **dict.fromkeys(
-        ("RevokeKey", "RotateKey"), lambda _names: {"key_id": "pk-0123456789ab", "within": []}
-    ),
+    **dict.fromkeys(("RevokeKey", "RotateKey"), lambda _names: {"key_id": OWN_KEY, "within": []}),
     **dict.fromkeys(("DeleteSubject", "DeleteVersion"), lambda _names: {"subject": OWN}),
     **dict.fromkeys(("SetCompatibility", "SetMode"), lambda _names: {"subject": OWN}),
     "KeepQueryStart": lambda _names: {"query": "query-0"},
@@ -135,7 +134,7 @@ OVERRIDES: Mapping[str, Overrides] = {
     ),
     **dict.fromkeys(
         ("CancelDelayed", "GetDelayed", "RescheduleDelayed"),
-        lambda _names: {**_LETTERS, "which": b"d0", "due_ns": _tomorrow_ns()},
+        lambda _names: {**_LETTERS, "which": b"d0", "due_ns": tomorrow_ns()},
     ),
     **dict.fromkeys(("ListDelayed", "ListSchedules"), lambda _names: _LETTERS),
     **dict.fromkeys(
@@ -152,7 +151,7 @@ OVERRIDES: Mapping[str, Overrides] = {
     "JoinGroup": lambda _names: {"group": OWN, "session_ms": 10_000},
     **dict.fromkeys(
         ("Schedule", "ScheduleValues", "Stage", "StageNamed"),
-        lambda _names: {"due_ns": _tomorrow_ns()},
+        lambda _names: {"due_ns": tomorrow_ns()},
     ),
     **dict.fromkeys(
         ("RegisterSchema", "CheckCompatibility", "FindSchema"),
@@ -204,11 +203,12 @@ def _frame_of(name: str, maker: Maker) -> bytes:
     kind = msgspec.inspect.type_info(call.rest)
     assert isinstance(kind, msgspec.inspect.StructType), "a command is a struct"
     packed = msgspec.msgpack.encode(maker.fields(kind))
-    parts = [_batch(maker) for _ in call.parts]
+    parts = [batch(maker) for _ in call.parts]
     return command_frame(name, packed, parts)
 
 
-def _batch(maker: Maker) -> bytes:
+def batch(maker: Maker) -> bytes:
+    """A batch of our own format: one large value, or as many small ones as a list has items."""
     if maker.form is Form.LARGE:
         return encode(Columns(values=[b"x" * maker.large], timestamps=1)).to_bytes()
     return encode(

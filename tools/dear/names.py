@@ -12,7 +12,7 @@ from penstock.api.publish import Delayed, Publish, PublishValues, Schedule
 from penstock.api.queries import KeepQueryStart, QueryStart
 from penstock.api.schedules import CreateSchedule, Recurrence, Timing
 from penstock.api.schemas import NewSchema, RegisterSchema
-from penstock.api.topics import CreateTopic, ListTopics
+from penstock.api.topics import CreateTopic, DescribeLayouts, ListTopics
 from penstock.api.transactions import InitProducer, ProducerSession
 from penstock.client import Client
 from penstock.model import Message
@@ -22,7 +22,7 @@ READ_BY_EACH = 20
 DELAYED, SCHEDULES, VERSIONS, QUERIES = 1000, 100, 20, 100
 BESIDE, BIG, JOURNEYS, LETTERS, SUBJECT = "beside", "big", "journeys", "letters", "letters-value"
 HOUR_NS = 3_600_000_000_000
-_SCHEMA = (
+SCHEMA = (
     '{"type":"record","name":"R","fields":[{"name":"f%d","type":["null","string"],"default":null}]}'
 )
 _PATIENCE_S = 600.0
@@ -42,11 +42,21 @@ class Names(NamedTuple):
 
     sizes: Sizes
     topics: tuple[str, ...]
+    topic_ids: tuple[int, ...]
+    partitions_of: tuple[int, ...]
     groups: tuple[str, ...]
-    # Of the big topic.
-    partitions: int
     keys: dict[str, str]
     session: ProducerSession
+
+    @property
+    def partitions(self) -> int:
+        """Of the topic that has most of them."""
+        return self.partitions_of[0]
+
+    def partition(self, index: int) -> int:
+        """A partition of the topic with this index, another one each time that the topic comes again."""
+        turn, topic = divmod(index, len(self.topics))
+        return turn % self.partitions_of[topic]
 
 
 def layout(sizes: Sizes) -> dict[str, int]:
@@ -72,10 +82,11 @@ def fill(binary: int, admin_key: str, sizes: Sizes) -> Names:
     keys = {"admin": admin_key} | {
         role.value: _key(wire, role) for role in Role if role is not Role.ADMIN
     }
+    ids = tuple(layout.topic_id for layout in wire.run(DescribeLayouts(tuple(topics))))
     session = wire.run(InitProducer("producer"))
     wire.run(JoinGroup("joined", "member", ("orders-0", "orders-1"), session_ms=_HOUR_MS))
     wire.close()
-    return Names(sizes, tuple(topics), groups, topics[BIG], keys, session)
+    return Names(sizes, tuple(topics), ids, tuple(topics.values()), groups, keys, session)
 
 
 _HOUR_MS = 3_600_000
@@ -120,7 +131,7 @@ def _commit(wire: FrameWire, group: str, topics: dict[str, int]) -> None:
 
 def _register(wire: FrameWire) -> None:
     for number in range(VERSIONS):
-        wire.run(RegisterSchema(SUBJECT, NewSchema("AVRO", _SCHEMA % number)))
+        wire.run(RegisterSchema(SUBJECT, NewSchema("AVRO", SCHEMA % number)))
     for number in range(SCHEDULES):
         recurrence = Recurrence(Timing(every_ms=24 * _HOUR_MS), Message(b"again"))
         wire.run(CreateSchedule(LETTERS, f"schedule-{number}", recurrence))

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from dear.names import BIG, SUBJECT, Names
+from dear.names import BIG, SCHEMA, SUBJECT, Names
 
 DEEP = 500
 LARGE_BYTES = 10 << 20
@@ -44,17 +44,28 @@ def _pools(names: Names) -> Mapping[str, tuple[str, ...]]:
         "schedule": tuple(f"schedule-{number}" for number in range(100)),
         "transaction_id": transaction,
         "transaction": transaction,
-        "language": ("AVRO",),
-        "schema_type": ("AVRO",),
-        "timezone": ("UTC",),
-        "encoding": ("base64",),
-        "start": ("earliest",),
-        "to": ("earliest",),
-        **dict.fromkeys(("timeout", "visibility_timeout", "max_age"), ("0s",)),
-        **dict.fromkeys(("delay", "ttl", "grace", "hold", "expires_in"), ("1h",)),
     }
 
 
+# Texts of which only some are understood, and others refused.
+_WORDS: Mapping[str, str] = {
+    "language": "AVRO",
+    "schema_type": "AVRO",
+    "schema": SCHEMA % 0,
+    "text": SCHEMA % 0,
+    "timezone": "UTC",
+    "encoding": "base64",
+    "start": "earliest",
+    "to": "earliest",
+    "acks": "all",
+    "role": "readonly",
+    "mode": "READWRITE",
+    "compatibility": "NONE",
+    "format": "",
+    "cursor": "",
+    **dict.fromkeys(("timeout", "visibility_timeout", "max_age"), "0s"),
+    **dict.fromkeys(("delay", "ttl", "grace", "hold", "expires_in"), "1h"),
+}
 # Numbers of which the largest is the dearest; the broker cuts them down, or refuses.
 _LARGEST = frozenset(
     {"limit", "bytes_max", "max_bytes", "groups_max", "max", "max_messages", "limit_with_lanes"}
@@ -173,11 +184,16 @@ class Maker:
                     deep = [deep]
                 return {"deep": deep}
             return {f"no-setting-{place}": place for place in range(count)}
-        made = {}
-        for place in range(count):
-            key = f"{BIG}/{place}" if name == "offsets" else f"name-{place}"
-            made[key] = self._value(kind.value_type, name, 1, place)
-        return made
+        if isinstance(kind.value_type, inspect.DictType):
+            topics = self.names.topics[:1] if self.form is Form.INNER else self.names.topics
+            return {topic: self._mapping(kind.value_type, "", count, index) for topic in topics}
+        if self.form in {Form.NAMES, Form.SAME}:
+            count = min(count, self.names.partitions) if name in {"", "offsets"} else count
+        place_of = {"": "{}", "offsets": f"{BIG}/{{}}"}.get(name, "name-{}")
+        return {
+            place_of.format(place): self._value(kind.value_type, name, 1, place)
+            for place in range(count)
+        }
 
     def _of_union(self, kind: inspect.UnionType, name: str, count: int, index: int) -> Any:
         """Lists and structs are dearer than texts, and texts than nothing."""
@@ -199,8 +215,9 @@ class Maker:
             return self._value(plain[0], name, count, index)
         texts = [one for one in plain if isinstance(one, inspect.StrType | inspect.BytesType)]
         if texts and (
-            (self.form is Form.ABSENT and name in _FILTERS)
-            or (self.form is Form.LARGE and name not in self._pools)
+            name == "value"
+            or (self.form is Form.ABSENT and name in _FILTERS)
+            or (self.form is Form.LARGE and name not in self._pools and name not in _WORDS)
             or (self.form in {Form.SAME, Form.LARGE} and name in {"topic", "group"})
         ):
             return self._value(texts[0], name, count, index)
@@ -227,6 +244,8 @@ class Maker:
         return None
 
     def _text(self, name: str, index: int) -> str:
+        if name in _WORDS:
+            return _WORDS[name]
         pool = self._pools.get(name)
         if pool is None:
             return "x" * self.large if self.form is Form.LARGE else _SHORT_TEXT
@@ -240,7 +259,9 @@ class Maker:
         if name in _LARGEST:
             return ALL
         if name in {"partition", "number", "partitions"}:
-            return index % self.names.partitions if self.form in {Form.NAMES, Form.INNER} else 0
+            if self.form is Form.NAMES:
+                return self.names.partition(index)
+            return index % self.names.partitions if self.form is Form.INNER else 0
         if name == "producer_id":
             return self.names.session.producer_id
         if name == "epoch":
