@@ -7,6 +7,7 @@ line for each problem:
     purity        the core imports a clock, a file or a thread, or calls open()
     file-lines, function-lines, parameters        too long
     broad-except  catches everything and goes on
+    kept-error    an error is kept, or raised from where it was kept, and not `fresh()`: its frames stay with it
     duplicate     a function that another one repeats, names of variables aside
     name          a class or file with a name that says nothing
     silenced      a check switched off without the reason on the line
@@ -88,6 +89,8 @@ UNSAFE_CALLS = {"eval", "exec", "yaml.load", "yaml.unsafe_load"}
 DIRECTIVE = re.compile(
     r"type:\s*ignore(\[[^\]]*\])?|(ruff:\s*)?noqa(:\s*[A-Z]+[0-9]+([,\s]+[A-Z]+[0-9]+\b)*)?"
 )
+# Methods that keep what they are given.
+KEEPING = {"append", "add", "put", "set_exception", "set_result", "setdefault"}
 LATER = re.compile(r"\b(TODO|FIXME|XXX)\b")
 BY_SIZE = {"file-lines", "function-lines", "parameters"}
 
@@ -289,6 +292,51 @@ def check_broad_excepts(source: Source) -> Iterator[Finding]:
             yield source.finding("broad-except", call.lineno, "suppresses everything")
 
 
+def parts_of(value: ast.AST | None) -> Iterator[ast.AST]:
+    """Returns an expression, and of a choice or a collection what it is made of."""
+    if isinstance(value, ast.IfExp):
+        yield from (*parts_of(value.body), *parts_of(value.orelse))
+    elif isinstance(value, ast.BoolOp | ast.Tuple | ast.List):
+        for part in value.values if isinstance(value, ast.BoolOp) else value.elts:
+            yield from parts_of(part)
+    elif isinstance(value, ast.BinOp):
+        yield from (*parts_of(value.left), *parts_of(value.right))
+    elif value is not None:
+        yield value
+
+
+def kept_in(node: ast.AST) -> Iterator[ast.AST]:
+    """Returns what a statement or a call keeps, or hands back."""
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return):
+        yield from parts_of(node.value)
+    elif isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in KEEPING:
+        for argument in node.args:
+            yield from parts_of(argument)
+
+
+def check_kept_errors(source: Source) -> Iterator[Finding]:
+    """A caught error is in its own handler only; what is raised is made there, or the error of the handler.
+
+    Outside of the broker the frames are those of a caller, who may keep an error as well.
+    """
+    if source.words[1] in {"cli", "client", "sim", "spark"}:
+        return
+    caught: set[tuple[str, int]] = set()
+    for handler in source.nodes[ast.ExceptHandler]:
+        for node in nodes_in(*handler.body):
+            caught.add((handler.name or "", node.lineno if isinstance(node, ast.Raise) else 0))
+            if any(
+                isinstance(kept, ast.Name) and kept.id == handler.name for kept in kept_in(node)
+            ):
+                yield source.finding("kept-error", handler.lineno, f"keeps {handler.name}")
+    for node in source.nodes[ast.Raise]:
+        for error in parts_of(node.exc):
+            name = dotted(error).rpartition(".")[2]
+            is_made = isinstance(error, ast.Call) or name.lstrip("_")[:1].isupper()
+            if not is_made and (name, node.lineno) not in caught:
+                yield source.finding("kept-error", node.lineno, f"raises {ast.unparse(error)}")
+
+
 def check_names(source: Source) -> Iterator[Finding]:
     for word in source.words:
         if EMPTY_FILE_NAME.fullmatch(word):
@@ -423,6 +471,7 @@ CHECKS: tuple[tuple[Callable[[Source], Iterator[Finding]], set[str]], ...] = (
     (check_stubs, EVERYWHERE),
     (check_skips, {"tests"}),
     (check_unsafe, EVERYWHERE),
+    (check_kept_errors, {"src"}),
 )
 
 

@@ -15,7 +15,7 @@ class Told:
         self.producers: list[int] = []
         for producer in range(3):
             command = EndTransaction(producer, 0, True)
-            steps = Steps(command, LOCAL, lambda one=producer: self.producers.append(one))
+            steps = Steps(command, LOCAL, lambda _steps, one=producer: self.producers.append(one))
             self.waiting.add(steps, self.first)
 
     def sync(self, *ended: int) -> None:

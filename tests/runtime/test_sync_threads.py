@@ -63,5 +63,7 @@ def test_one_that_fails_keeps_no_other_from_its_sync(syncs, is_slow, place):
 
     order = [syncs.one] * 3
     order[place] = fail
-    assert syncs.threads.run(order) == [error if one is fail else None for one in order]
+    failures = syncs.threads.run(order)
+    assert [*map(str, failures)] == [str(error if one is fail else None) for one in order]
+    assert type(failures[place]) is FileMissing
     assert len(syncs.seen) == 2

@@ -141,6 +141,31 @@ FAULTS = {
         "try:\n    x = 1\nexcept:\n    x = 2",
         "broad-except: catches everything",
     ),
+    "error in a local": (
+        "src/penstock/log/a.py",
+        "def f():\n    try:\n        g()\n    except E as error:\n        kept = kept or error\n",
+        "kept-error: f: keeps error",
+    ),
+    "error in a list": (
+        "src/penstock/log/a.py",
+        "try:\n    g()\nexcept E as error:\n    errors.append(error)\n",
+        "kept-error: keeps error",
+    ),
+    "error as a value": (
+        "src/penstock/log/a.py",
+        "def f():\n    try:\n        g()\n    except E as error:\n        return [error] * 2\n",
+        "kept-error: f: keeps error",
+    ),
+    "kept error that is raised": (
+        "src/penstock/log/a.py",
+        "class A:\n    def f(self):\n        raise self.error or self.other.fresh()\n",
+        "kept-error: A.f: raises self.error",
+    ),
+    "error of a local that is raised": (
+        "src/penstock/log/a.py",
+        "def f():\n    damage = E()\n    raise damage if damage else E\n",
+        "kept-error: f: raises damage",
+    ),
     "broad suppress": (
         "src/penstock/cli/a.py",
         "with contextlib.suppress(Exception):\n    x = 2",
@@ -221,6 +246,21 @@ HARMLESS = {
     "bytes that are read on in the core": ("src/penstock/codec/a.py", "from io import BytesIO"),
     "words that import each other": ("src/penstock/ports.py", "from .model import Refused"),
     "method called open": ("src/penstock/log/a.py", "def f(disk):\n    return disk.open('x')"),
+    "errors that are not kept": (
+        "src/penstock/log/a.py",
+        """
+        def f(self):
+            try:
+                g()
+            except E as error:
+                self.kept = error.fresh()
+                self.text = str(error), h(error)
+                raise error from None
+            if self.kept:
+                raise self.kept.fresh()
+            raise E
+        """,
+    ),
     "broad except that cleans up": (
         "src/penstock/cli/a.py",
         "try:\n    x = 1\nexcept BaseException:\n    x = 2\n    raise",

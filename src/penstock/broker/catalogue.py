@@ -209,10 +209,10 @@ class Catalogue:
                 self.disk, directory, identity, self._context(facts), now=now, ends=ends
             )
         except (Damaged, Refused) as error:
-            cause = error
+            lost = None
             if is_missing(self.disk, directory):
-                cause = DamagedFile(directory, "the partition is missing")
-            fault = fault_of(facts.name, number, directory, cause)
+                lost = DamagedFile(directory, "the partition is missing")
+            fault = fault_of(facts.name, number, directory, lost or error)
             self.recovery.append(
                 RecoveryEvent(
                     EventKind.PARTITION_FAULTY, fault.path, fault.reason, facts.name, number

@@ -137,7 +137,7 @@ class Node(Catalogue):
         except Fatal:
             raise
         except PenstockError as error:
-            reply = error
+            reply = error.fresh()
         return self.changes.done(reply, now)
 
     def go_on(self, walk: Walk[R], now: Now, entries: int) -> Done[R]:
@@ -153,7 +153,7 @@ class Node(Catalogue):
             walk.close()
             if isinstance(error, Fatal):
                 raise
-            reply = error
+            reply = error.fresh()
         return self.changes.done(reply, now, None if walk.is_over else walk)
 
     def carry_out(
@@ -334,7 +334,7 @@ def _take_all(steps: Iterable[Callable[[], int | None]]) -> int:
         except Fatal:
             raise
         except PenstockError as error:
-            refusal = refusal or error
+            refusal = refusal or error.fresh()
     if refusal is not None:
-        raise refusal
+        raise refusal.fresh()
     return total

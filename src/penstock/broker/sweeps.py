@@ -110,7 +110,7 @@ def sweep_due(node: "Node", now: Now) -> None:
     if taken:
         node.sweeps.put_back([one for one in taken if one.topic in refused], now.monotonic_ns)
     if refused:
-        raise next(iter(refused.values()))
+        raise next(iter(refused.values())).fresh()
 
 
 def sweep_topics(
@@ -130,7 +130,7 @@ def sweep_topics(
         try:
             swept[name] = _sweep(node, node.open[name], sweeps, now, older_than_ns)
         except NoSpace as error:
-            refused[name] = error
+            refused[name] = error.fresh()
     # Have meta know where the logs begin whose first segments went, perhaps before there was no room.
     moved = [*refused, *(name for name, one in swept.items() if one.segments_removed)]
     partitions = [one for name in moved for one in node.open[name].partitions]
@@ -161,12 +161,12 @@ def _sweep(
             node.fail(partition, error)
             continue
         except NoSpace as error:
-            refusal = refusal or error
+            refusal = refusal or error.fresh()
             continue
         segments += removed
         freed += bytes_freed
     if refusal is not None:
-        raise refusal
+        raise refusal.fresh()
     return Swept(segments, freed, tuple(forgotten))
 
 

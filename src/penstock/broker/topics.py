@@ -152,11 +152,11 @@ def config_from(settings: Mapping[str, Any]) -> TopicConfig:
         try:
             good[name] = _converted(name, settings[name])
         except InvalidConfig as error:
-            problems.append(error)
+            problems.append(error.fresh())
     config = _configured(good, problems)
     wrong = [one for one in problems if one is not None]
     if wrong:
-        raise wrong[0] if len(wrong) == 1 else _joined(wrong)
+        raise wrong[0].fresh() if len(wrong) == 1 else _joined(wrong)
     return config
 
 
@@ -166,7 +166,7 @@ def _configured(good: dict[str, Any], problems: list[InvalidConfig | None]) -> T
         try:
             return TopicConfig(**good)
         except InvalidConfig as error:
-            problems.append(error)
+            problems.append(error.fresh())
             if good.pop(str(error.fields["setting"]), None) is None:
                 # It is a default that does not go with them.
                 return TopicConfig()

@@ -155,4 +155,4 @@ def wrong_messages(node: "Node", command: StoreMessages[Any]) -> Mapping[int, Sc
 def require_valid(node: "Node", command: StoreMessages[Any]) -> None:
     """SchemaViolation for a command with a message that is to be refused: nothing of it is stored."""
     for error in wrong_messages(node, command).values():
-        raise error
+        raise error.fresh()

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from ..api.arguments import whole_count
 from ..api.received import Received
 from ..api.units import Duration
-from ..errors import PenstockError, Refused
+from ..errors import Internal, PenstockError, Refused
 from ..runtime.waiting_polls import PollWaiter
 from .answers import Held
 from .dead_letters import DeadMessage, Requeued
@@ -103,9 +103,9 @@ class AsyncQueue:
             try:
                 begun.set_result(self._queue.begin_get(limit, timeout, wake))
             except PenstockError as error:
-                begun.set_exception(error)
-            except BaseException as error:
-                begun.set_exception(error)
+                begun.set_exception(error.fresh())
+            except BaseException:
+                begun.set_exception(Internal())
                 raise
 
     def _give_up(self, begun: "Future[PollWaiter | None]") -> None:

@@ -27,7 +27,7 @@ def answer(
     outcomes = driver.execute(Answer(_answers(leases, kind, reason, ms)))
     for some, outcome in zip(leases.values(), outcomes, strict=True):
         if isinstance(outcome, PenstockError):
-            raise outcome
+            raise outcome.fresh()
         for offset in (*outcome.stale, *outcome.missing):
             one = some[offset]
             raise StaleReceipt(one if isinstance(one, str) else one.receipt)

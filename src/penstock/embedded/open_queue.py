@@ -47,9 +47,10 @@ def open_queue(
     try:
         return Queue(opened, settings, auto_ack=auto_ack)
     except BaseException as error:
+        faults = opened.driver.node.faults()
         opened.driver.close()
         opened.give_up_disk()
-        if isinstance(error, PartitionFaulty) and error.__cause__ is not None:
+        if isinstance(error, PartitionFaulty) and faults:
             # A queue has one partition: what is wrong with that is wrong with the queue.
-            raise error.__cause__ from None
+            raise faults[0].cause.fresh() from None
         raise

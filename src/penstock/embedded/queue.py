@@ -20,7 +20,7 @@ from ..api.start import Start
 from ..api.topics import SweepTopics
 from ..api.units import Duration, datetime_ns, duration_ns
 from ..config import FsyncPolicy
-from ..errors import Fatal, NoSpace, OffsetOutOfRange, PenstockError, Refused
+from ..errors import Fatal, Internal, NoSpace, OffsetOutOfRange, PenstockError, Refused
 from ..model import Priority
 from ..runtime.group_polls import FOR_EVER
 from ..runtime.ticker import NEVER_NS, Ticker
@@ -235,9 +235,9 @@ class Queue(
         except PenstockError as error:
             self._driver.logger.warning("cannot go on yet: %s", error)
             self._ticker.expect(self._clock.monotonic_ns() + _RETRY_NS)
-        except BaseException as error:
+        except BaseException:
             # A bug of ours. Without the ticker's thread nothing would be written in time any more.
-            self._buffer.refuse(error)
+            self._buffer.refuse(Internal())
             raise
 
     def _work(self) -> float:

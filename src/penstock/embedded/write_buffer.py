@@ -226,7 +226,7 @@ class Numbering:
     def check(self, last_id: int) -> None:
         """Raise if the messages up to an id were dropped."""
         if self.failure is not None and last_id > self.last_written:
-            raise self.failure.with_traceback(None)
+            raise self.failure.fresh()
 
 
 class WriteBuffer:
@@ -249,7 +249,7 @@ class WriteBuffer:
         self.messages = NumberedMessages(self._end_offset(), self.small_bytes_max)
         # Of what waits now. With `fsync="always"` every put comes by `add`, so that it is known whose is whose.
         self._numbering = Numbering()
-        self._refusal: BaseException | None = None
+        self._refusal: PenstockError | None = None
         # A transaction may be committed and not in the log yet, where it comes at any time. A start may have left one.
         self._is_committing = True
         self._emptied_ns = 0
@@ -309,7 +309,7 @@ class WriteBuffer:
 
     def _check(self) -> None:
         if self._refusal is not None:
-            raise self._refusal.with_traceback(None)
+            raise self._refusal.fresh()
 
     def _end_refusal(self) -> None:
         """Raise if puts are refused. Whether the disk has room again is tried first."""
@@ -378,7 +378,7 @@ class WriteBuffer:
                 (next_offset, is_disk_full), _ = self._driver.begin(self._next_batch())
             except NoSpace as error:
                 if self._is_always:
-                    self._drop(error)
+                    self._drop(error.fresh())
                     break
                 self.refuse(error)
                 raise
@@ -423,9 +423,9 @@ class WriteBuffer:
     def synced(self, plan: "WriteBuffer") -> None:
         """For the sync point."""
 
-    def refuse(self, reason: BaseException) -> None:
+    def refuse(self, reason: PenstockError) -> None:
         """Take in nothing more until `try_again`."""
-        self._refusal = reason
+        self._refusal = reason.fresh()
         self.messages.stop()
 
     def try_again(self) -> None:

@@ -1,6 +1,7 @@
 """The base of all errors, and the five families that tell a caller what to do."""
 
-from typing import Any, ClassVar
+from copy import copy
+from typing import Any, ClassVar, Self
 
 
 class PenstockError(Exception):
@@ -12,6 +13,14 @@ class PenstockError(Exception):
     def __init__(self, message: str, **fields: object) -> None:
         super().__init__(message)
         self.fields = fields
+
+    def fresh(self) -> Self:
+        """An equal error without traceback, cause and context: to be kept as a value, and for each raise of a kept one.
+
+        A traceback holds the frames that an error went through, with the command and its buffers among their locals.
+        One of those frames that holds the error in turn is a cycle, and its command stays until the collector comes.
+        """
+        return copy(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For `copy`, and for pools of processes: made from its text, which the constructors of its class write."""

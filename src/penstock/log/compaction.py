@@ -266,7 +266,7 @@ class Compaction:
         except BrokenBatch as broken:
             damage = segment.damaged(broken, offset=next_offset, end_offset=one.end_offset)
             self.log.on_damage(damage)
-            raise damage from None
+            raise damage.fresh() from None
 
     def _breathe(self, size: int) -> Steps:
         self._step_done += size

@@ -138,7 +138,7 @@ class Journal(Generic[Record]):
                     self.log.disk, directory, offset, seed=self.log.seed
                 )
             except DamagedFile as error:
-                skipped.append(error)
+                skipped.append(error.fresh())
                 self._unreadable.add(offset)
                 continue
             if skipped and snapshot.offset < self.log.start_offset:
@@ -147,7 +147,7 @@ class Journal(Generic[Record]):
             return skipped, snapshot
         if self.log.start_offset > 0:
             if skipped:
-                raise skipped[0]
+                raise skipped[0].fresh()
             raise DamagedFile(directory, "no snapshot for a journal that has lost its start")
         return skipped, None
 

@@ -282,7 +282,7 @@ class Log:
             end_offset = self.end_of(self.segment_number(offset))
             damage = segment.damaged(broken, offset=offset, end_offset=end_offset, first=start)
             self.on_damage(damage)
-            raise damage from None
+            raise damage.fresh() from None
         heads, end, next_offset = _following(data, first, self.seed)
         self._read_segment, self._read_position = segment, position + end
         self._read_offset = next_offset

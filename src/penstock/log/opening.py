@@ -326,7 +326,7 @@ def _scan(
                 _take_over(log, found)
                 recovery.scanned_bytes += found.head.length
         except BrokenBatch as broken:
-            return number, broken
+            return number, broken.with_traceback(None)
     return None
 
 

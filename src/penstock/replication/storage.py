@@ -75,7 +75,7 @@ class StoragePlan(msgspec.Struct, eq=False):
         for each in (plans, meta):
             for failure in run_syncs([plan.sync_files for plan in each if plan.has_files]):
                 if failure is not None:
-                    raise failure
+                    raise failure.fresh()
             for plan in each:
                 plan.write_checkpoint()
 

@@ -214,7 +214,7 @@ class AsyncDriver:
             return self.driver.execute(command, principal)
         if command.takes_steps:
             done, wake = self._signal()
-            steps = self.driver.begin_steps(command, principal, wake)
+            steps = self.driver.begin_steps(command, principal, lambda _steps: wake())
             await done
             return self.driver.finish_steps(steps)
         reply, ticket = self.driver.start(command, principal, writers=writers)
@@ -307,9 +307,9 @@ class AsyncDriver:
                     found += self.driver.polls.enter(rest, principal, 0).outcome()
                 except (Damaged, Unavailable) as error:
                     # What was leased of the others is theirs already.
-                    trouble = trouble or error
+                    trouble = trouble or error.fresh()
         if trouble is not None and not found:
-            raise trouble
+            raise trouble.fresh()
         if found or timeout_ns <= 0 or self.is_draining:
             return await self._confirmed(found)
         done, wake = self._signal()

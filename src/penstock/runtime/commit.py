@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ..config import FsyncPolicy, StorageConfig
-from ..errors import Fatal, PenstockError, Refused
+from ..errors import Fatal, Internal, PenstockError, Refused
 from ..ports import Clock
 from .commit_gate import CommitGate
 from .fatal import exit_process
@@ -207,7 +207,7 @@ class SyncPoint(Generic[P]):
             raise
         except PenstockError as error:
             # Nothing was promised and nothing is lost: a later plan covers it all.
-            failure = error
+            failure = error.fresh()
             with self.lock:
                 self._is_dirty = True
                 self._due_ns = self._next_interval_ns()
@@ -283,7 +283,7 @@ class SyncPoint(Generic[P]):
         self._is_dirty = self._is_asked = False
         return self._target.plan_sync()
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: PenstockError) -> None:
         """Release all writers with the error. Does not take `lock`: its holder may hang on the failed disk."""
         for ticket in (*self._covered, self._ticket):
             ticket.settle(error)
@@ -324,12 +324,12 @@ class SyncPoint(Generic[P]):
             raise
         except PenstockError as error:
             # For the writers to know, not for the caller. A later plan covers what it can, but not their tickets.
-            failure, self._is_dirty = error, True
+            failure, self._is_dirty = error.fresh(), True
         for ticket in self._covered:
             self._settle(ticket, failure or self._committer.failure)
         self._covered.clear()
 
-    def _settle(self, ticket: Ticket, failure: BaseException | None) -> None:
+    def _settle(self, ticket: Ticket, failure: PenstockError | None) -> None:
         """The sync of a ticket was run, or failed."""
         if self.gate is None or failure is not None:
             ticket.settle(failure)
@@ -360,7 +360,7 @@ class Committer:
     ) -> None:
         self.config, self.clock = config, clock
         self.is_stepped = isinstance(clock, SteppedClock)
-        self.failure: BaseException | None = None
+        self.failure: PenstockError | None = None
         self._on_fatal = on_fatal
         # Told after each sync how long it took, in nanoseconds, and how many had waited for it.
         self.on_synced: Callable[[int, int], None] | None = None
@@ -410,7 +410,7 @@ class Committer:
 
     def check(self) -> None:
         if self.failure is not None:
-            raise self.failure.with_traceback(None)
+            raise self.failure.fresh()
 
     def fail(self, error: BaseException) -> None:
         """Stop answering, for good, and end the process. The first reason is the one that counts.
@@ -420,9 +420,9 @@ class Committer:
         """
         with self._ending:
             if self.failure is None:
-                self.failure = error
+                self.failure = error.fresh() if isinstance(error, PenstockError) else Internal()
                 self._on_fatal(error)
-                self._let_go(error)
+                self._let_go(self.failure)
 
     @contextmanager
     def failing(self) -> Iterator[None]:
@@ -433,7 +433,7 @@ class Committer:
             self.fail(error)
             raise
 
-    def _let_go(self, error: BaseException) -> None:
+    def _let_go(self, error: PenstockError) -> None:
         for point in list(self._points):
             point.fail(error)
         self._ask(None)

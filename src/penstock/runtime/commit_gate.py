@@ -55,7 +55,7 @@ class CommitGate:
     def admit(self) -> None:
         """NotEnoughReplicas: a machine is away that would have to confirm. Or what the gate was closed with."""
         if self.closed is not None:
-            raise self.closed.with_traceback(None)
+            raise self.closed.fresh()
         found = self.commits.in_sync
         if found < self.copies:
             raise NotEnoughReplicas(found=found, wanted=self.copies)

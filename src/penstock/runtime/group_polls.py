@@ -128,6 +128,6 @@ class WaitingGroupPolls:
         self._queues.end_overdue(now.monotonic_ns)
         return self._queues.next_until_ns()
 
-    def dismiss(self, error: BaseException) -> None:
+    def dismiss(self, error: PenstockError) -> None:
         """Let all of them go: the broker is closed."""
         self._queues.dismiss(error)

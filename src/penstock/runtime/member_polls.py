@@ -141,7 +141,7 @@ class WaitingMemberPolls:
             raise
         except PenstockError as trouble:
             # A damaged batch, a full disk: for the member to know, not for the client that made messages ready.
-            error = trouble
+            error = trouble.fresh()
         if messages or error:
             self._settle(waiter, now, messages, error)
 
@@ -150,7 +150,7 @@ class WaitingMemberPolls:
         waiter: MemberWaiter,
         now: Now,
         messages: LeasedMessages,
-        error: BaseException | None = None,
+        error: PenstockError | None = None,
     ) -> None:
         """End the wait of a poll. First of all its caller hears of it: a Ctrl-C may come at any time."""
         waiter.settle(messages, error)
@@ -162,7 +162,7 @@ class WaitingMemberPolls:
             self._settle(waiter, now, LeasedMessages())
         return min((one.until_ns for one in self.waiting), default=NEVER_NS)
 
-    def dismiss(self, error: BaseException | None = None) -> None:
+    def dismiss(self, error: PenstockError | None = None) -> None:
         """Let all of them go: the broker is closed, or there are no members any more."""
         for waiter in [*self.waiting]:
             waiter.settle(LeasedMessages(), error)

@@ -31,14 +31,14 @@ class NodePlan(msgspec.Struct, eq=False):
             if isinstance(failure, FileMissing | DamagedFile):
                 lost.setdefault(partition, failure)
             elif failure is not None:
-                raise failure
+                raise failure.fresh()
         for partition, plan in self.parts:
             try:
                 if partition in lost:
-                    raise lost[partition]
+                    raise lost[partition].fresh()
                 plan.finish()
             except (FileMissing, DamagedFile) as error:
-                self.lost.append((partition, plan, error))
+                self.lost.append((partition, plan, error.fresh()))
 
     def settle(self, node: Node, now: Now) -> list[Fault]:
         """Have the node take note of what was synced, and of what is lost; why, for each partition."""

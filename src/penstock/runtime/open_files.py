@@ -160,7 +160,7 @@ class OpenFiles:
             meaning = translate(error, path)
             if isinstance(meaning, FileMissing):
                 return False
-            raise meaning from error
+            raise meaning.fresh() from error
 
     def sync(self, descriptor: Descriptor, path: str) -> None:
         """Sync through one descriptor; a failure stops the disk."""

@@ -98,7 +98,7 @@ class SlicedCommand(Generic[R]):
         if walk.command.is_query:
             reply = driver.query(lambda now: self.take(driver.node, now)).reply
             if isinstance(reply, PenstockError):
-                raise reply
+                raise reply.fresh()
             self.reply = reply
         else:
             self.reply, self.ticket = driver.start(self, walk.principal, writers=self.writers)

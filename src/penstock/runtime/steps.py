@@ -5,6 +5,7 @@ So a caller is told once: when all is done, after so many syncs that something m
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ..api.command import Command
@@ -36,7 +37,10 @@ class Steps(Generic[R]):
     ticket: Ticket
 
     def __init__(
-        self, command: Command[R], principal: Principal, on_done: Callable[[], None]
+        self,
+        command: Command[R],
+        principal: Principal,
+        on_done: Callable[["Steps[R]"], None],
     ) -> None:
         self.command, self.principal, self.on_done = command, principal, on_done
         self.last_turn = 0
@@ -44,7 +48,7 @@ class Steps(Generic[R]):
     def end(self, ticket: Ticket) -> None:
         """Have the caller told once a ticket is settled, which may be now."""
         self.ticket = ticket
-        ticket.notify(self.on_done)
+        ticket.notify(partial(self.on_done, self))
 
 
 class WaitingSteps:

@@ -48,10 +48,11 @@ class SyncThreads:
             self._asked.put((number, sync, outcomes))
         found = [_failure_of(syncs[0])] * len(syncs)
         for _ in syncs[1:]:
-            number, failure = outcomes.get()
-            if not isinstance(failure, PenstockError | None):
-                raise failure
-            found[number] = failure
+            place, failure = outcomes.get()
+            assert place is not None, (
+                "a thread that syncs met a bug, of which it has shown the traceback"
+            )
+            found[place] = failure
         return found
 
     def _serve(self) -> None:
@@ -59,10 +60,10 @@ class SyncThreads:
             number, sync, outcomes = asked
             try:
                 failure = _failure_of(sync)
-            except BaseException as error:
+            except BaseException:
                 # A bug of ours, and the thread that runs the plan would wait for ever.
                 self._count -= 1
-                outcomes.put((number, error))
+                outcomes.put((None, None))
                 raise
             outcomes.put((number, failure))
 
@@ -73,12 +74,13 @@ class SyncThreads:
         self._count = 0
 
 
-_Outcome = tuple[int, BaseException | None]
+_Outcome = tuple[int | None, PenstockError | None]
+"""Which of the syncs has ended, and what it failed with. No number: with a bug."""
 
 
 def _failure_of(sync: Sync) -> PenstockError | None:
     try:
         sync()
     except PenstockError as error:
-        return error
+        return error.fresh()
     return None

@@ -169,10 +169,10 @@ class ThreadDriver:
         return reply
 
     def begin_steps(
-        self, command: Command[R], principal: Principal, on_done: Callable[[], None]
+        self, command: Command[R], principal: Principal, on_done: Callable[[Steps[R]], None]
     ) -> Steps[R]:
-        """Carry out a command that takes several syncs, without waiting. `on_done` is called once, by any thread: then
-        `finish_steps` has the reply."""
+        """Carry out a command that takes several syncs, without waiting. `on_done` is called with it, once, by any
+        thread: then `finish_steps` has the reply."""
         self.admit()
         steps = Steps(command, principal, on_done)
         steps.reply, ticket = self._run(
@@ -265,7 +265,7 @@ class ThreadDriver:
             self._committer.fail(error)
             raise
         if isinstance(reply, PenstockError):
-            raise reply
+            raise reply.fresh()
         return reply, ticket
 
     def validated(self, command: C) -> C:
@@ -293,7 +293,7 @@ class ThreadDriver:
         except Fatal:
             raise
         except PenstockError as error:
-            reply = error
+            reply = error.fresh()
         return self.node.changes.done(reply, now)
 
     def _act_on(self, done: Done[Any], *, is_noted: bool) -> None:

@@ -10,11 +10,13 @@ from collections import deque
 from collections.abc import Callable
 from threading import Lock
 
+from ..errors import PenstockError
+
 
 class Ticket:
     """The wait for one sync. Settled once, and for good."""
 
-    error: BaseException | None = None
+    error: PenstockError | None = None
     is_settled = False
     # Whether a thread that can lead the sync waits at the barrier, or is about to.
     is_led = False
@@ -30,7 +32,7 @@ class Ticket:
         self._is_delayed.acquire()
         self._listeners: deque[Callable[[], None]] = deque()
 
-    def settle(self, error: BaseException | None) -> None:
+    def settle(self, error: PenstockError | None) -> None:
         """Everything is durable that it was for, or will never be. Only the first outcome counts.
 
         Once more does no harm, and completes one that a Ctrl-C has cut off.
@@ -98,8 +100,8 @@ class Ticket:
     def check(self) -> None:
         """Raise what it was settled with, if that was an error."""
         if self.error is not None:
-            # All waiting threads share the error; without this it would collect the tracebacks of all of them.
-            raise self.error.with_traceback(None)
+            # All waiting threads share the error, which would collect the tracebacks of all of them.
+            raise self.error.fresh()
 
 
 def settled_ticket() -> Ticket:

@@ -29,7 +29,7 @@ class Waiter(Generic[C]):
     principal: Principal
     until_ns: int
     messages: LeasedMessages = field(default_factory=LeasedMessages)
-    error: BaseException | None = None
+    error: PenstockError | None = None
     is_settled: bool = False
     on_settled: Callable[[], None] | None = None
     # Held until it is settled; only one that waits has it.
@@ -40,7 +40,7 @@ class Waiter(Generic[C]):
         self._pending = Lock()
         self._pending.acquire()
 
-    def settle(self, messages: LeasedMessages, error: BaseException | None = None) -> bool:
+    def settle(self, messages: LeasedMessages, error: PenstockError | None = None) -> bool:
         """With the driver's lock held. False: its caller is gone, and the messages are to be given back.
 
         Only the first outcome counts. Once more tells the caller again, whom a Ctrl-C may have kept from hearing of it.
@@ -61,7 +61,7 @@ class Waiter(Generic[C]):
     def outcome(self) -> LeasedMessages:
         """What it was settled with."""
         if self.error is not None:
-            raise self.error.with_traceback(None)
+            raise self.error.fresh()
         return self.messages
 
     def wait(self, timeout_s: float) -> None:
@@ -130,7 +130,7 @@ class WaitingPolls:
                 raise
             except PenstockError as error:
                 # A damaged batch, a full disk: for the waiter to know, not for the client that made messages ready.
-                self._settle(waiter, LeasedMessages(), error)
+                self._settle(waiter, LeasedMessages(), error.fresh())
                 continue
             if not messages:
                 left.append(waiter)
@@ -144,7 +144,7 @@ class WaitingPolls:
         self._forget_if_empty(place)
 
     def _settle(
-        self, waiter: PollWaiter, messages: LeasedMessages, error: BaseException | None = None
+        self, waiter: PollWaiter, messages: LeasedMessages, error: PenstockError | None = None
     ) -> bool:
         is_heard = waiter.settle(messages, error)
         self.leave(waiter)
@@ -163,7 +163,7 @@ class WaitingPolls:
     def next_until_ns(self) -> float:
         return min((waiter.until_ns for waiter in self._timed), default=float("inf"))
 
-    def dismiss(self, error: BaseException, places: Iterable[Place] | None = None) -> None:
+    def dismiss(self, error: PenstockError, places: Iterable[Place] | None = None) -> None:
         """Settle all waiters at these places with an error, or all there are: the driver is closed."""
         for place in [*self.queues] if places is None else places:
             for waiter in [*self.queues[place]]:

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from copy import copy
 from threading import Condition, Event, Thread
 
 import msgspec
@@ -213,7 +212,7 @@ class AuditLog:
         try:
             self._append(line)
         except NoSpace as error:
-            line.written.set_exception(error)
+            line.written.set_exception(error.fresh())
         else:
             unsynced.append(line)
 
@@ -231,7 +230,7 @@ class AuditLog:
         try:
             self._append(line)
         except NoSpace as error:
-            line.written.set_exception(error)
+            line.written.set_exception(error.fresh())
             return
         self._sync()
         line.written.set_result(None)
@@ -349,5 +348,5 @@ class AuditLog:
             for end in ends:
                 if not end.done():
                     end.set_exception(
-                        copy(error) if isinstance(error, PenstockError) else Internal()
+                        error.fresh() if isinstance(error, PenstockError) else Internal()
                     )

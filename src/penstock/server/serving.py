@@ -366,9 +366,11 @@ def raise_descriptor_limit() -> None:
 
 
 def collect_seldom() -> None:
-    """What is here now stays. Requests leave few cycles behind, and with many connections to look for them is dear.
+    """What is here now stays, but for the garbage of the start, which the collector takes first.
 
-    At the usual 700 new objects a crowd makes the collector look at all requests that are under way, again and again.
+    Requests leave few cycles behind, and with many connections to look for them is dear. At the usual 700 new objects a
+    crowd makes the collector look at all requests that are under way, again and again.
     """
+    gc.collect()
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS_MAX)

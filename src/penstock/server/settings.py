@@ -157,7 +157,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for _, error in conflicts(**{one.name: getattr(self, one.name) for one in fields(self)}):
-            raise error
+            raise error.fresh()
 
     def node_config(self) -> NodeConfig:
         return self.consumer.node_config(self.dlq.retention_hours)

@@ -1,9 +1,12 @@
 """Coroutines that run without a task."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
+from penstock.errors import Unavailable
 from penstock.server.binary.coroutines import RunningCoroutine
 
 
@@ -99,3 +102,32 @@ def test_one_that_is_cancelled_cleans_up_and_tells_nothing():
 
     assert run(scenario) == ([], None)
     assert left == [True]
+
+
+def test_nothing_stays_of_a_coroutine_whose_future_failed():
+    class Body:
+        """What a request has beside it."""
+
+    async def main():
+        loop, bodies = asyncio.get_running_loop(), []
+
+        async def answer(futures):
+            body = Body()
+            bodies.append(weakref.ref(body))
+            await futures.pop()
+
+        future, codes = loop.create_future(), []
+        running = RunningCoroutine(
+            loop, answer([future]), lambda _result, error: codes.append(error.code)
+        )
+        running.begin()
+        future.set_exception(Unavailable("later"))
+        del future, running
+        gc.disable()
+        try:
+            await turns()
+            return codes, [one() for one in bodies]
+        finally:
+            gc.enable()
+
+    assert asyncio.run(main()) == (["UNAVAILABLE"], [None])

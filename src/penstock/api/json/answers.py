@@ -124,7 +124,7 @@ def receipt_or_error(text: str) -> Receipt | Refused:
     try:
         return read_receipt(text)
     except Refused as error:
-        return error
+        return error.fresh()
 
 
 def result_of(

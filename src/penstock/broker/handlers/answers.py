@@ -66,7 +66,7 @@ def _outcome(node: "Node", now: Now, said: LeaseAnswer) -> LeaseOutcome | Pensto
             case _:  # Kind.RELEASE
                 answered = take_back(*held)
     except (Refused, Unavailable) as error:
-        return error
+        return error.fresh()
     is_finishing = said.kind in _FINISHING
     outcome = LeaseOutcome(
         floor=delivery.progress.floor,

@@ -150,7 +150,7 @@ def commit(node: "Node", command: CommitOffsets, now: Now) -> list[PenstockError
         except Fatal:
             raise
         except PenstockError as error:
-            refused.append(error)
+            refused.append(error.fresh())
     return refused
 
 

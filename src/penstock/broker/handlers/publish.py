@@ -61,7 +61,7 @@ def publish_each(node: "Node", command: PublishEach, now: Now) -> list[PublishOu
     try:
         node.guard.admit(messages, now)
     except NoSpace as error:
-        return [error] * len(messages)
+        return [error.fresh()] * len(messages)
     return publishing.publish_each(
         topic.partitions, topic.router, messages, now, to_partition=command.partition
     )

@@ -41,7 +41,7 @@ class Done(msgspec.Struct, Generic[R], frozen=True):
         """The reply, or raises what the command was refused with."""
         assert self.more is None, "a walk that is not over has no reply"
         if isinstance(self.reply, PenstockError):
-            raise self.reply
+            raise self.reply.fresh()
         return self.reply
 
 

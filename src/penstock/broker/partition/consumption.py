@@ -395,7 +395,7 @@ class _Asked:
 
     def reply(self) -> LeasedMessages:
         if self._trouble is not None and not self._found:
-            raise self._trouble
+            raise self._trouble.fresh()
         return self._found
 
     def poll_in_turn(self) -> None:
@@ -443,7 +443,7 @@ class _Asked:
         try:
             settle(*place, self._now)
         except (Damaged, Unavailable) as error:
-            self._trouble = self._trouble or error
+            self._trouble = self._trouble or error.fresh()
             return False
         return True
 
@@ -452,7 +452,7 @@ class _Asked:
         try:
             some = poll(*place, wanted, self._now)
         except (Damaged, Unavailable) as error:
-            self._trouble = self._trouble or error
+            self._trouble = self._trouble or error.fresh()
             return 0
         if some and self._left is not None:
             self._found += some

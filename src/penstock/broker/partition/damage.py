@@ -73,7 +73,7 @@ class DamageLedger:
 def behind(damage: DamagedBatch, config: TopicConfig) -> int:
     """Where a reader of a topic goes on behind a damaged batch. Where the topic stops at damage it is raised again."""
     if config.on_damage is not OnDamage.SKIP or damage.next_offset is None:
-        raise damage
+        raise damage.fresh()
     return damage.next_offset
 
 

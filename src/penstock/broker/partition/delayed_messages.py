@@ -138,7 +138,7 @@ def get(partition: Partition, identity: int) -> DelayedMessage:
     if isinstance(found.damage, DamagedBatch):
         behind(found.damage, partition.config)
     elif found.damage is not None:
-        raise found.damage
+        raise found.damage.fresh()
     return found
 
 
@@ -154,7 +154,7 @@ def describe(partition: Partition, identity: int) -> DelayedMessage:
         if stored.message is None and state is DelayState.PENDING:
             damage = _lost_in_repair(partition, identity)
     except Damaged as error:
-        damage = error
+        damage = error.fresh()
     if state is DelayState.PENDING:
         return replace(_unread(partition, identity), message=stored.message, damage=damage)
     message, due_ns, key = stored

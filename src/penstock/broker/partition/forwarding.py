@@ -112,7 +112,7 @@ def _destination(letter: Letter, resolve: Resolve) -> Partition | PartitionFault
     try:
         return resolve(letter)
     except PartitionFaulty as error:
-        return error
+        return error.fresh()
 
 
 def _found(resolve: Resolve, letter: Decision | NamedDecision) -> Partition | None:

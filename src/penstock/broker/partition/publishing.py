@@ -57,7 +57,7 @@ class Router:
             if isinstance(found, Partition):
                 self.turn = turn
                 return found
-        raise partitions.faults[0].error() from partitions.faults[0].cause
+        raise partitions.faults[0].error()
 
     def choose(self, message: Message, partitions: int) -> int:
         # An empty key is a key, an empty idempotency key is none.
@@ -147,7 +147,7 @@ def append_all(
         try:
             found: Sequence[Answer] = one.append(now)
         except Unavailable as error:
-            found = [error] * len(indexes)
+            found = [error.fresh()] * len(indexes)
         answers.update(zip(indexes, found, strict=True))
     return all_or_error([answers[index] for index in range(len(answers))])
 
@@ -158,7 +158,7 @@ def all_or_error(answers: list[Answer]) -> list[Published]:
     if not errors:
         return stored
     if not stored:
-        raise errors[0]
+        raise errors[0].fresh()
     raise PartlyPublished(answers)
 
 
@@ -176,10 +176,10 @@ def publish_each(
     except PartlyPublished as error:
         return [one for one in error.results if isinstance(one, Published | PenstockError)]
     except NoSpace as error:
-        return [error] * len(messages)
+        return [error.fresh()] * len(messages)
     except (Refused, Unavailable) as error:
         if len(messages) == 1:
-            return [error]
+            return [error.fresh()]
         is_full_there = isinstance(error, BacklogFull | NeverFits) and all(
             is_full(one) for one in partitions if to_partition in (None, one.number)
         )

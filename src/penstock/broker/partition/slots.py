@@ -24,7 +24,7 @@ def fault_of(topic: str, number: int, directory: str, cause: PenstockError) -> F
     """What to put in the place of a partition. The path is the one that the error names, if it names any."""
     path = cause.fields.get("path", directory)
     reason = cause.fields.get("reason", str(cause))
-    return Fault(topic, number, str(path), str(reason), cause)
+    return Fault(topic, number, str(path), str(reason), cause.fresh())
 
 
 class Partitions(Sequence[Partition]):
@@ -57,7 +57,7 @@ class Partitions(Sequence[Partition]):
         if isinstance(found, list):
             return [one for one in found if isinstance(one, Partition)]
         if isinstance(found, Fault):
-            raise found.error() from found.cause
+            raise found.error()
         return found
 
     def extend(self, slots: Sequence[Partition | Fault]) -> None:
@@ -79,7 +79,7 @@ class Partitions(Sequence[Partition]):
         """PartitionFaulty if none serves: what is not found may be in one of them."""
         if not self.serving and self.slots:
             fault = self.faults[0]
-            raise fault.error() from fault.cause
+            raise fault.error()
 
     def serving_at(self, number: int) -> Partition | None:
         """The partition of this number; None if there is none, or if it is faulty."""

@@ -61,10 +61,10 @@ def apply_decisions(
     try:
         publish_stagings(destination, unpublished, now)
     except (Damaged, NoSpace) as error:
-        failure = error
+        failure = error.fresh()
     _end_published(source, destination, ready, now, is_all=failure is None)
     if failure is not None:
-        raise failure
+        raise failure.fresh()
 
 
 def _incomplete(destination: Partition, letter: Decision, staged: Staged) -> DamagedFile:
@@ -210,7 +210,7 @@ def publish_stagings(partition: Partition, stagings: Sequence[Staging], now: Now
             for one in _read(partition, some):
                 batches.append(one)  # noqa: PERF402 - One that cannot be read leaves those before it.
         except Damaged as error:
-            damage = error
+            damage = error.fresh()
         for origin, group in groupby(batches, key=attrgetter("head.origin")):
             if origin is Origin.DELAY:
                 for one in group:
@@ -218,7 +218,7 @@ def publish_stagings(partition: Partition, stagings: Sequence[Staging], now: Now
             else:
                 partition.append_staged([*group], now)
         if damage is not None:
-            raise damage
+            raise damage.fresh()
 
 
 def _read(partition: Partition, stagings: Sequence[Staging]) -> Iterator[Encoded]:

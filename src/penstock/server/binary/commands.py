@@ -1,5 +1,6 @@
 """Our own api key for commands, and the one that ends those that wait."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -39,6 +40,7 @@ from ...errors import (
     Unauthenticated,
 )
 from ...runtime.asynchronous import ParkedPoll
+from ...runtime.steps import Steps
 from ...runtime.tickets import Ticket
 from ..admission import admitted, visible
 from ..audit_notes import audited, is_audited
@@ -235,7 +237,7 @@ class Commands:
         """A command that takes several syncs; its reply leaves when it is complete."""
         command, driver = asked.command, self._driver.driver
 
-        def finish() -> None:
+        def finish(steps: Steps[Any]) -> None:
             connection.end_request()
             try:
                 reply = driver.finish_steps(steps)
@@ -243,7 +245,10 @@ class Commands:
             except PenstockError as error:
                 self._fail(connection, correlation, command, error)
 
-        steps = driver.begin_steps(command, by, partial(self._driver.call_soon, finish))
+        def on_done(steps: Steps[Any]) -> None:
+            self._driver.call_soon(partial(finish, steps))
+
+        driver.begin_steps(command, by, on_done)
         connection.begin_request()
 
     def _when_synced(
@@ -308,15 +313,20 @@ class Commands:
             connection.unwatch_key()  # It may be the client's own, and then the reply goes first.
         future = self._loop.run_in_executor(None, work)
 
-        def done(found: Any) -> None:
+        def done(future: "asyncio.Future[Any]") -> None:
             connection.end_request()
-            self._finish(connection, correlation, command, partial(answer, found))
+            # Not raised: this frame would keep the future, the future its error, and the error this frame.
+            error = future.exception()
+            if error is None:
+                self._finish(connection, correlation, command, partial(answer, future.result()))
+            elif isinstance(error, Exception):
+                self._fail(connection, correlation, command, error)
             if ends_keys:
                 connection.watch_key()
                 self._service.auth.ends.look()
 
-        def answer(found: Any) -> None:
-            self._reply(connection, correlation, command, reply_of(found.result()))
+        def answer(reply: Any) -> None:
+            self._reply(connection, correlation, command, reply_of(reply))
 
         future.add_done_callback(done)
 

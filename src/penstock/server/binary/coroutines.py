@@ -30,10 +30,11 @@ class RunningCoroutine(Generic[T]):
     def begin(self) -> None:
         self._go_on(None)
 
-    def _go_on(self, _waited: "asyncio.Future[Any] | None") -> None:
+    def _go_on(self, waited: "asyncio.Future[Any] | None") -> None:
         if self.is_done:
             return
-        self._waited = None
+        # A future that has failed keeps its error, whose traceback keeps this frame.
+        self._waited = waited = None
         try:
             # A future that failed raises where the coroutine asks it for its result.
             waited = self._coroutine.send(None)

@@ -133,12 +133,11 @@ def _require_all_topics(request: Request) -> None:
     """Forbidden for a key with prefixes: settings and the log are of the whole broker and name all its topics."""
     principal = request.principal
     if principal.prefixes:
-        error = Forbidden(
-            f"{principal.name} reaches only topics that begin with {' or '.join(principal.prefixes)}",
-            principal=principal.name,
-        )
-        request.app.auth.note_refusal(request, error)
-        raise error
+        with request.noting_refusal():
+            raise Forbidden(
+                f"{principal.name} reaches only topics that begin with {' or '.join(principal.prefixes)}",
+                principal=principal.name,
+            )
 
 
 ROUTES = (

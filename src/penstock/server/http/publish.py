@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 
 import msgspec
@@ -218,7 +218,7 @@ async def store(
             message = message_of(item, now_ns, limits)
         except PenstockError as error:
             request.app.activity.refuse(error)
-            results[index] = error
+            results[index] = error.fresh()
             continue
         place = places.get(item.partition)
         if place is None:
@@ -227,14 +227,15 @@ async def store(
         place[1].append(message)
     for index, one in later:
         results[index] = await _schedule(request, topic, items[index].partition, one, acks)
-    coalescer = request.app.coalescer
-    waits = [
-        coalescer.publish(
-            topic, partition, messages, is_synced=acks == _ALL, is_awaited=acks != _NONE
-        )
-        for partition, (_, messages) in places.items()
-    ]
-    answers = [await waits[0]] if len(waits) == 1 else await asyncio.gather(*waits)
+    publishes = partial(
+        request.app.coalescer.publish, topic, is_synced=acks == _ALL, is_awaited=acks != _NONE
+    )
+    contents = [(partition, messages) for partition, (_, messages) in places.items()]
+    # In no local: a future keeps its error, and the traceback of that this frame.
+    if len(contents) == 1:
+        answers = [await publishes(*contents[0])]
+    else:
+        answers = await asyncio.gather(*(publishes(*some) for some in contents))
     stored = _in_order(items, results, [*places.values()], answers)
     moments = {index: one.due_ns for index, one in later}
     return stored, moments | await moments_of_first(request, topic, stored)
@@ -273,7 +274,7 @@ async def _schedule(
         else:
             (found,) = await request.execute(command, is_synced=acks == _ALL)
     except (Refused, Unavailable) as error:
-        return error
+        return error.fresh()
     return found
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ...api.publish import PublishEach, PublishOutcome, PublishValues
 from ...broker.partition import Now
-from ...errors import NotFound, PenstockError
+from ...errors import Internal, NotFound, PenstockError
 from ...model import Message
 from ...runtime.asynchronous import AsyncDriver
 
@@ -85,9 +85,13 @@ class PublishCoalescer:
         try:
             commands = [(driver.validated(one), some) for one, some in self._commands(shares)]
             _, ticket = driver.begin_change(lambda now: self._store(commands, now), writers=writers)
-        except Exception as error:
-            # Also a bug of ours: each request says so to its client, which would otherwise wait for ever.
+        except PenstockError as error:
             _settle(shares, error)
+            return
+        except Exception:
+            # A bug of ours: each request says so to its client, which would otherwise wait for ever.
+            self._driver.driver.logger.exception("a publish failed")
+            _settle(shares, Internal())
             return
         _settle([one for one in shares if not one.is_synced], None)
         waiting = [one for one in shares if one.is_synced]
@@ -150,7 +154,7 @@ class PublishCoalescer:
         try:
             answers = self._driver.driver.execute_locked(command, now)
         except NotFound as error:
-            answers = [error] * len(command.messages)
+            answers = [error.fresh()] * len(command.messages)
         first = 0
         for one in shares:
             count = len(one.messages or one.values)
@@ -158,7 +162,7 @@ class PublishCoalescer:
             first += count
 
 
-def _settle(shares: Sequence[_Share], error: BaseException | None) -> None:
+def _settle(shares: Sequence[_Share], error: PenstockError | None) -> None:
     for one in shares:
         # A client that left has cancelled its wait.
         if one.answered.done():
@@ -166,4 +170,4 @@ def _settle(shares: Sequence[_Share], error: BaseException | None) -> None:
         if error is None:
             one.answered.set_result(one.answers)
         else:
-            one.answered.set_exception(error)
+            one.answered.set_exception(error.fresh())

@@ -83,12 +83,11 @@ def _visible(request: Request, start: QueryStart) -> QueryStart:
     """Forbidden without the names of the topics, which the caller may not know."""
     principal = request.principal
     if not all(map(principal.reaches, start.topics())):
-        error = Forbidden(
-            f"{principal.name} does not reach the topics of query {start.query[:60]}",
-            principal=principal.name,
-        )
-        request.app.auth.note_refusal(request, error)
-        raise error
+        with request.noting_refusal():
+            raise Forbidden(
+                f"{principal.name} does not reach the topics of query {start.query[:60]}",
+                principal=principal.name,
+            )
     return start
 
 

@@ -73,7 +73,7 @@ class Request:
         self.body: bytes | bytearray = b""
         self.is_whole, self.is_body_wanted = False, head.method not in SAFE
         self._arrival: asyncio.Future[None] | None = None
-        self._failure: Exception | None = None
+        self._failure: PenstockError | None = None
         self._limit, self._advice = 0, ""
         self._reservation: Reservation | None = None
 
@@ -115,17 +115,18 @@ class Request:
         self.is_whole, self.expects_continue = True, False
         if self.is_body_wanted:
             self.has_place = self.app.room.enter()
-            if self._arrival is not None and not self._arrival.done():
-                self._arrival.set_result(None)
+            self._end_arrival()
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: PenstockError) -> None:
         """Wait for no more of the body: the wait raises `error`, also if it has not begun. A whole body stays."""
-        if self.is_whole:
-            return
-        self.drop_body()
-        self._failure = error
+        if not self.is_whole:
+            self._failure = error.fresh()
+            self.drop_body()
+            self._end_arrival()
+
+    def _end_arrival(self) -> None:
         if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_exception(error)
+            self._arrival.set_result(None)
 
     def drop_body(self) -> None:
         """Have the connection read over what comes of the body."""
@@ -133,7 +134,9 @@ class Request:
 
     def lose_client(self) -> None:
         """The client left: the wait for its body ends, and a wait that ends with the client is cancelled."""
-        self.fail(ClientGone())
+        if not self.is_whole:
+            self.drop_body()
+            self._end_arrival()
         if self.is_ended_with_client and self.task is not None:
             self.task.cancel()
 
@@ -150,10 +153,7 @@ class Request:
         if self.is_whole:
             self._require_room()
             return
-        if self._failure is not None:
-            raise self._failure
-        if self.connection.is_over:
-            raise ClientGone
+        self._require_client()
         if self.expects_continue:
             self.expects_continue = False
             self.connection.write_continue()
@@ -167,8 +167,16 @@ class Request:
                 await self._arrival
             finally:
                 self._reservation = None
+        self._require_client()
         # A body may take half an hour to come, and its key may have ended meanwhile.
         self.app.auth.ends.require(self.credential)
+
+    def _require_client(self) -> None:
+        """ClientGone, or what `fail` was told: the rest of the body is not to come."""
+        if self._failure is not None:
+            raise self._failure.fresh()
+        if self.connection.is_over and not self.is_whole:
+            raise ClientGone
 
     def _require_room(self) -> None:
         """TooLarge, TooManyRequests: what is here of the body is over a limit, once the limit is known."""

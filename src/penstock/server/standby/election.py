@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...errors import Fenced, Refused, Unavailable, Unreachable
+from ...errors import Fenced, PenstockError, Refused, Unavailable, Unreachable
 from ...replication.ballots import next_ballot
 from ...replication.frames import Inventory, LogFacts
 from .link import ASK_S, FIRST_FRAME_S, Claim, Operation
@@ -61,7 +61,7 @@ async def _take_over(membership: "Membership", *, is_forced: bool) -> str:
         if isinstance(answer, Peer):
             peers.append(answer)
         elif not isinstance(answer, Unreachable):
-            raise answer
+            raise answer.fresh()
     if membership.role is Role.FOLLOWING:
         raise Refused("the leader is back, and this node follows it: try again in a moment")
     highest = max(membership.facts.epoch, membership.written_epoch)
@@ -101,8 +101,10 @@ async def _elect(membership: "Membership", peers: Sequence[Peer], epoch: int) ->
     for survey in await asyncio.gather(*surveys, return_exceptions=True):
         if isinstance(survey, Asked):
             asked.append(survey)
+        elif not isinstance(survey, PenstockError):
+            raise AssertionError("a peer could not be surveyed") from survey
         elif not isinstance(survey, Unreachable):
-            raise survey
+            raise survey.fresh()
     choice = choose(asked, nodes, copies)
     if choice.doubt:
         raise _refused(choice.doubt)

@@ -162,7 +162,7 @@ class Link(asyncio.Protocol):
             if len(self._received) > _UNTAKEN_MAX:
                 raise BadRequest("a peer sent more than it was asked for")
         except PenstockError as error:
-            self._end(error)
+            self._end(error.fresh())
         if self._received:
             self._wake()
 
@@ -209,7 +209,7 @@ class Link(asyncio.Protocol):
         """The next frame. Unreachable: the connection has ended. TooLarge, BadRequest: it is none."""
         while not self._received:
             if self._error is not None:
-                raise self._error.with_traceback(None)
+                raise self._error.fresh()
             await self._woken(None)
         return self._received.popleft()
 
@@ -230,7 +230,7 @@ class Link(asyncio.Protocol):
             if quiet_s >= silence_s:
                 raise Unreachable(self.host, f"nothing heard for {silence_s:g} s")
             await self._woken(silence_s - quiet_s)
-        raise self._error.with_traceback(None)
+        raise self._error.fresh()
 
     async def expect(self, *kinds: type[Any]) -> Any:
         """The next frame, one of these. Refused: the other side says no, with its reason."""

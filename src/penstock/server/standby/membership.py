@@ -117,7 +117,7 @@ class Membership:
             if isinstance(peer, Unreachable):
                 continue
             if isinstance(peer, PenstockError):
-                raise peer
+                raise peer.fresh()
             if peer.role != OPERATOR and peer.epoch:
                 raise Refused(
                     f"the peer at {address} is in a cluster already (epoch {peer.epoch}), and this data directory "
@@ -264,7 +264,7 @@ class Membership:
         answers: dict[str, Peer | PenstockError] = {}
         for address, reply in zip(addresses, replies, strict=True):
             if not isinstance(reply, Peer | PenstockError):
-                raise reply
+                raise AssertionError(f"{address} could not be asked") from reply
             answers[address] = reply
         return answers
 
