@@ -163,7 +163,7 @@ def test_partitions_added_on_a_disk_that_is_full_for_groups_are_read_later_in_or
     assert world.node.partition(TOPIC, 4).group(GROUP).is_strict
 
 
-def no_space(*_args):
+def no_space(*_args, **_named):
     raise NoSpace("state")
 
 

@@ -440,7 +440,7 @@ def test_kinds_of_refusals(world) -> None:
 def test_names_are_limited_by_node_and_by_key(world, monkeypatch) -> None:
     monkeypatch.setattr("penstock.broker.commits.NAMES_MAX", 5)
     monkeypatch.setattr("penstock.broker.commits.NAMES_OF_A_KEY_MAX", 2)
-    ann, ben = (Principal(one, Role.PRODUCER) for one in ("ann", "ben"))
+    ann, ben = (Principal(one, Role.PRODUCER, key_id=f"pk-{one}") for one in ("ann", "ben"))
 
     def opened(by: Principal, name: str) -> object:
         return world.node.execute(OpenStaging(name, 0, WRITER), by, world.now()).outcome()

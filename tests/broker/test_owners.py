@@ -32,10 +32,12 @@ from penstock.model import Message
 from .test_transactions import stored, transactional_records
 from .world import TOPIC, World
 
-ANN, BEN = (Principal(one, Role.PRODUCER) for one in ("ann", "ben"))
-ROOT = Principal("root", Role.ADMIN)
+ANN, BEN = (Principal(name, Role.PRODUCER, key_id=f"pk-{name}") for name in ("ann", "ben"))
+# Has the name of a key that was revoked.
+SECOND_ANN = Principal("ann", Role.PRODUCER, key_id="pk-second")
+ROOT = Principal("root", Role.ADMIN, key_id="pk-root")
 # The administrator of some topics, and not of what other keys do in all of them.
-SHOP = Principal("shop", Role.ADMIN, ("orders", "nightly"))
+SHOP = Principal("shop", Role.ADMIN, ("orders", "nightly"), "pk-shop")
 
 
 def execute(world: World, by: Principal, command: Command[Any]) -> Any:
@@ -85,7 +87,7 @@ def test_another_key_is_refused_and_changes_nothing(is_restarted: bool) -> None:
     seen = [ListTransactions(), DescribeCommitName("nightly")]
     before = [execute(world, ROOT, one) for one in seen]
     for command in commands_of(world, mine, staging):
-        for other in (BEN, SHOP):
+        for other in (BEN, SECOND_ANN, SHOP):
             with pytest.raises(Forbidden) as refused:
                 execute(world, other, command)
             assert refused.value.fields["name"] in ("billing", "nightly"), command
@@ -113,4 +115,5 @@ def test_what_was_made_without_keys_is_open_and_a_producer_is_of_the_first_key_t
         execute(world, BEN, InitProducer("billing"))
     for by in (ANN, BEN, LOCAL):
         execute(world, by, OpenStaging("nightly", 2, "job"))
+    assert execute(world, ROOT, DescribeCommitName("nightly")).owner == "local"
     execute(world, LOCAL, InitProducer("billing"))

@@ -54,7 +54,7 @@ def test_both_live_secrets_of_a_key_are_good_and_no_other() -> None:
     assert [answers(world, one.text) for one in (first, second, third)] == [False, False, True]
     challenge = world.node.keys.scram_challenge(first.key.key_id, "sha256", world.now().wall_ns)
     assert challenge is not None
-    assert challenge.principal == Principal("shop", Role.PRODUCER, ("orders",))
+    assert challenge.principal == Principal("shop", Role.PRODUCER, ("orders",), first.key.key_id)
     world.execute(RevokeKey(first.key.key_id))
     assert not answers(world, third.text)
 

@@ -52,6 +52,7 @@ EDIT = Edit(key=b"k", is_key_set=True)
 # Every kind; those that have gained fields with these, and as version 1 wrote them.
 RECORDS: tuple[PartitionRecord, ...] = (
     GroupOpened(1, "billing", 0, WALL_NS),
+    GroupOpened(2, "shipping", 5, WALL_NS, "pk-0123456789ab"),
     ModeSet(1, Mode.RELAXED),
     CommitNoted(1, "note"),
     StartMoved(0, 5),
@@ -127,6 +128,7 @@ RECORDS: tuple[PartitionRecord, ...] = (
 )
 # Without their last fields these are what version 1 wrote.
 LAST_FIELDS = {
+    GroupOpened: 1,
     kinds.Retried: 1,
     kinds.Released: 1,
     kinds.Buried: 1,
@@ -173,16 +175,25 @@ def test_the_file_is_read() -> None:
     assert tuple(FORMAT.from_batch(batch, head, "golden")) == RECORDS
 
 
+OWNED = GroupOpened(2, "shipping", 5, WALL_NS, "pk-0123456789ab")
+
+
 def test_the_file_of_version_2_is_read() -> None:
     ((head, batch),) = batches_in(GOLDEN.with_name("state-2.bin").read_bytes())
-    since = {kinds.Committed(1, 40, 30, "", "lakes/orders"), Forwarded(0, 2, 17)}
+    since = {kinds.Committed(1, 40, 30, "", "lakes/orders"), Forwarded(0, 2, 17), OWNED}
     expected = tuple(one for one in RECORDS if one not in since and not is_of_commits(one))
     assert tuple(FORMAT.from_batch(batch, head, "golden")) == expected
 
 
 def test_the_file_of_version_3_is_read() -> None:
     ((head, batch),) = batches_in(GOLDEN.with_name("state-3.bin").read_bytes())
-    expected = tuple(one for one in RECORDS if not is_of_commits(one))
+    expected = tuple(one for one in RECORDS if one != OWNED and not is_of_commits(one))
+    assert tuple(FORMAT.from_batch(batch, head, "golden")) == expected
+
+
+def test_the_file_of_version_4_is_read() -> None:
+    ((head, batch),) = batches_in(GOLDEN.with_name("state-4.bin").read_bytes())
+    expected = tuple(one for one in RECORDS if one != OWNED)
     assert tuple(FORMAT.from_batch(batch, head, "golden")) == expected
 
 

@@ -53,16 +53,32 @@ class Action(Enum):
     CHANGE_SCHEMAS = "delete schemas, or set their compatibility or mode"
 
 
+NO_KEY = ""
+"""The owner of what was made without keys."""
+_OWNED_BY_EVERY_KEY = frozenset({NO_KEY, "local"})  # Records of earlier versions have the word.
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The holder of a key. Without prefixes every topic is theirs; with some, only topics that begin with one."""
+    """The holder of a key. Without prefixes every topic is theirs; with some, only topics that begin with one.
+
+    `key_id` is what records keep of an owner: a later key may have the name of a revoked one, and never its id. The
+    process itself and clients of a server without keys have none.
+    """
 
     name: str
     role: Role
     prefixes: tuple[str, ...] = ()
+    key_id: str = NO_KEY
 
     def reaches(self, topic: str) -> bool:
         return not self.prefixes or topic.startswith(self.prefixes)
+
+    def owns(self, owner: str) -> bool:
+        """Whether it may speak for what the key with the id `owner` made: its own, what was made without keys, and for
+        the administrator of all topics everything."""
+        is_administrator = self.role is Role.ADMIN and not self.prefixes
+        return is_administrator or owner == self.key_id or owner in _OWNED_BY_EVERY_KEY
 
 
 def covers(within: tuple[str, ...], prefixes: Sequence[str]) -> bool:

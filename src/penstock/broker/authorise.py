@@ -108,12 +108,8 @@ def authorise_command(principal: Principal, command: Command[Any]) -> None:
 
 
 def authorise_owner(principal: Principal, owner: str, what: str, name: str) -> None:
-    """Forbidden, unless the principal made it, or is the administrator of all topics.
-
-    What was made without keys is every key's: no key may have the name `local`.
-    """
-    is_administrator = principal.role is Role.ADMIN and not principal.prefixes
-    if is_administrator or owner in ("", LOCAL.name, principal.name):
+    """Forbidden, unless the principal owns it."""
+    if principal.owns(owner):
         return
     raise Forbidden(
         f"{what} {name[:60]} is not of {principal.name}: another key made it",

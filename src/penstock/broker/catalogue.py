@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..api.health import EventKind, RecoveryEvent
+from ..api.principals import LOCAL
 from ..config import CACHE_BYTES, OFF, LimitsConfig, TopicConfig
 from ..errors import (
     Damaged,
@@ -126,6 +127,8 @@ class Catalogue:
             reign=reign,
         )
         self.recovery.extend(log_events(META, found))
+        # On whose behalf the command that is under way runs.
+        self.principal = LOCAL
         self.meta: Journal[MetaRecord] = Journal(log, FORMAT)
         self._machine = MetaMachine()
         self.topics, self.queries = self._machine.topics, self._machine.queries

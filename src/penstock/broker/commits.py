@@ -86,9 +86,7 @@ class NamedCommits:
 
     def authorise(self, name: CommitName) -> None:
         """Forbidden, unless the command's principal may stage and commit under this name."""
-        principal = self._node.principal
-        if principal is not LOCAL:
-            authorise_owner(principal, name.owner, "commit name", name.name)
+        authorise_owner(self._node.principal, name.owner, "commit name", name.name)
 
     def owned(self, staging_id: int) -> NamedStaging:
         """A staging that the command's principal may fill, commit and drop. UnknownStaging, Forbidden."""
@@ -125,7 +123,7 @@ class NamedCommits:
         if known is None:
             self._require_room(by)
             name_id = self._new_id(count, number, names.by_id)
-            records.append(CommitNameOpened(0, name_id, name, by.name))
+            records.append(CommitNameOpened(0, name_id, name, by.key_id))
         else:
             self.authorise(known)
             names.require_next(known, sequence, writer)
@@ -149,7 +147,7 @@ class NamedCommits:
         if sum(len(one.by_name) for one in machines) >= NAMES_MAX:
             raise OverCommitQuota("names of commits on this node", limit=NAMES_MAX)
         # Without keys all clients are one.
-        if by is not LOCAL and sum(one.owned[by.name] for one in machines) >= NAMES_OF_A_KEY_MAX:
+        if by is not LOCAL and sum(one.owned[by.key_id] for one in machines) >= NAMES_OF_A_KEY_MAX:
             raise OverCommitQuota(f"names of commits of key {by.name}", limit=NAMES_OF_A_KEY_MAX)
 
     def enrol(self, staging_id: int, partitions: Sequence[Partition], now: Now) -> None:

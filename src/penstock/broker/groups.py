@@ -48,7 +48,7 @@ def open_on(
     opened = [catalogue.topic(topic) for topic in topics]
     require_room(catalogue, opened, group)
     for topic in opened:
-        open_everywhere(topic.partitions, group, start, now)
+        open_everywhere(topic.partitions, group, start, now, owner=catalogue.principal.key_id)
 
 
 def require_room(catalogue: Catalogue, topics: Iterable[Topic], group: str) -> None:
@@ -79,8 +79,10 @@ def _count(topic: Topic) -> int:
     return max((len(one.machine.numbers) for one in topic.partitions), default=0)
 
 
-def open_everywhere(partitions: Iterable[Partition], group: str, start: Start, now: Now) -> None:
-    """Make sure that a group exists on every partition; a new one begins at `start`.
+def open_everywhere(
+    partitions: Iterable[Partition], group: str, start: Start, now: Now, *, owner: str
+) -> None:
+    """Make sure that a group exists on every partition; a new one begins at `start`, and is of the key `owner`.
 
     One that exists reads partitions that were added since from their first message, whatever its start was.
     """
@@ -90,7 +92,7 @@ def open_everywhere(partitions: Iterable[Partition], group: str, start: Start, n
         start = EARLIEST
     starts = [offset_in(partition.messages, start) for partition in missing]
     for partition, offset in zip(missing, starts, strict=True):
-        partition.open_group(group, offset, now)
+        partition.open_group(group, offset, now, owner=owner)
 
 
 def places_of(partitions: Iterable[Partition], group: str) -> list[tuple[Partition, Delivery]]:

@@ -106,7 +106,7 @@ class Keys:
         matching = [one for one in key.secrets if hmac.compare_digest(one.sha256, digest)]
         if not any(one.is_live(now_ns) for one in matching):
             return None
-        return Principal(key.name, key.role, key.prefixes), Credential(key_id, digest)
+        return _principal(key), Credential(key_id, digest)
 
     def scram_challenge(self, key_id: str, algorithm: str, now_ns: int) -> ScramChallenge | None:
         """What the holder of a key has to answer; without verifiers if the key was made before there were any.
@@ -117,7 +117,7 @@ class Keys:
         key, kept = self.by_id.get(key_id), self.scram.get(key_id)
         if key is None:
             return None
-        principal = Principal(key.name, key.role, key.prefixes)
+        principal = _principal(key)
         if kept is None:
             return ScramChallenge(principal, bytes(SALT_BYTES), ITERATIONS, ())
         live = {one.sha256 for one in key.secrets if one.is_live(now_ns)}
@@ -127,6 +127,11 @@ class Keys:
             if one.sha256_of_secret in live
         ]
         return ScramChallenge(principal, kept.salt, kept.iterations, verifiers)
+
+    def owner_name(self, owner: str) -> str:
+        """What people are shown for the owner in a record: the key's name; of a key that is revoked its id."""
+        key = self.by_id.get(owner)
+        return key.name if key is not None else owner or LOCAL.name
 
     def left_ns(self, credential: Credential, now_ns: int) -> int | None:
         """How long a credential is good from now on: 0 if it is not any more, None for ever."""
@@ -221,6 +226,10 @@ class Keys:
         fresh = Secret(_digest(text), now_ns, now_ns + lasting if lasting else 0)
         record = msgspec.structs.replace(key, secrets=(*old, fresh))
         return Outcome(f"{key_id}.{text}", (record, self._verified(record, text, entropy)))
+
+
+def _principal(key: KeyStored) -> Principal:
+    return Principal(key.name, key.role, key.prefixes, key.key_id)
 
 
 def _draw(entropy: Entropy) -> str:

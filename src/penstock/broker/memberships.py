@@ -126,7 +126,8 @@ class Memberships:
         modes = {topic: self._mode_for(topic, group, command.mode) for topic in sorted(topics)}
         for topic, mode in modes.items():
             partitions = self._catalogue.topic(topic).partitions
-            groups.open_everywhere(partitions, group, command.start, now)
+            owner = self._catalogue.principal.key_id
+            groups.open_everywhere(partitions, group, command.start, now, owner=owner)
             groups.require_mode(groups.existing(partitions, group), group, mode, now)
 
     def _mode_for(self, topic: str, group: str, wished: Mode | None) -> Mode:
@@ -247,7 +248,8 @@ class Memberships:
         number = partition.machine.numbers.get(group)
         if number is None or number not in partition.machine.modes:
             mode = self._mode_for(partition.topic, group, wished)
-            delivery = partition.open_group(group, partition.messages.start_offset, now)
+            start, owner = partition.messages.start_offset, self._catalogue.principal.key_id
+            delivery = partition.open_group(group, start, now, owner=owner)
             groups.require_mode([(partition, delivery)], group, mode, now)
         return partition.group(group)
 

@@ -110,8 +110,6 @@ class Node(Catalogue):
         self.pollers = Pollers()
         self.transactions, self.commits = Transactions(self), NamedCommits(self)
         self.staging_quota = StagingQuota(self)
-        # On whose behalf the command that is under way runs.
-        self.principal = LOCAL
         # Before anything is served: a group must not be told of what was before a decision that was made.
         if is_resuming:
             self.transactions.resume(now)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..api.principals import LOCAL
 from ..api.transactions import InitProducer
 from ..errors import (
     NoSpace,
@@ -91,9 +90,7 @@ class Transactions:
         return self.owned(producer_id).require(producer_id, epoch)
 
     def _authorise(self, producer: Producer) -> None:
-        principal = self._node.principal
-        if principal is not LOCAL:
-            authorise_owner(principal, producer.owner, "producer", producer.name)
+        authorise_owner(self._node.principal, producer.owner, "producer", producer.name)
 
     # What commands have recorded.
 
@@ -135,13 +132,12 @@ class Transactions:
         new_id = self._node.entropy.getrandbits(_ID_BITS) * count + number
         while new_id in coordinator.producers:
             new_id += count
-        principal = self._node.principal
         record = coordinator.initialised(
             name,
             command.timeout_ms,
             new_id=new_id,
             at_ns=now.wall_ns,
-            owner="" if principal is LOCAL else principal.name,
+            owner=self._node.principal.key_id,
             keeps_epoch=keeps_epoch,
             former=former,
             aborted=aborted,

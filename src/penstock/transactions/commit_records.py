@@ -25,7 +25,7 @@ class StagingsEnd(Enum):
 
 
 class CommitNameOpened(_Record, frozen=True, tag=112):
-    """A name has its first staging. Its owner is the key that asked for it."""
+    """A name has its first staging. Its owner is the id of the key that asked for it."""
 
     name_id: int
     name: str

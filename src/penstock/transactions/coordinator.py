@@ -65,7 +65,7 @@ class Producer:
     # Its own commits and aborts leave the epoch as it is: Kafka's clients before KIP-890 know of no other. What ends
     # its transaction from outside still raises it.
     keeps_epoch: bool = False
-    # The key that made it; empty: it is every key's.
+    # The id of the key that made it; empty: it is every key's.
     owner: str = ""
     # The session, by id and epoch, that asked to be followed by the present one: it may ask once more, because its
     # answer was lost. None as soon as another one has the epoch: a session of before must not come into this one.

@@ -29,7 +29,7 @@ class ProducerInitialised(_Record, frozen=True, tag=96):
     at_ns: int
     # Its own commits and aborts leave the epoch as it is.
     keeps_epoch: bool = False
-    # The key that made the producer; empty: it was made without keys, or before this was kept.
+    # The id of the key that made the producer; empty: it was made without keys, or before this was kept.
     owner: str = ""
     # The session that asked to be followed by this one, if one did: its id and epoch.
     former: tuple[int, int] | None = None

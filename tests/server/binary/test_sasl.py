@@ -30,7 +30,8 @@ async def test_scram_proves_a_key_to_the_server_and_the_server_to_the_client(tmp
         last = client.final(exchange.step(client.first()))
         assert not exchange.is_done
         assert exchange.step(last) == client.expected
-        assert exchange.found[0] == Principal("shop", Role.PRODUCER, ("orders",))
+        key_id = made.key.key_id
+        assert exchange.found[0] == Principal("shop", Role.PRODUCER, ("orders",), key_id)
         assert broker.driver.left_ns(exchange.found[1]) is None
 
 

@@ -158,7 +158,8 @@ def _commit(node: "Node", group: str, committed: CommittedOffset, member: str, n
     topic, number, offset, note, _ = committed
     partition = node.partition(topic, number)
     groups.require_offset(partition, offset)
-    delivery = partition.open_group(group, max(offset, partition.messages.start_offset), now)
+    start = max(offset, partition.messages.start_offset)
+    delivery = partition.open_group(group, start, now, owner=node.principal.key_id)
     delivery.active_at_ns = max(delivery.active_at_ns, now.wall_ns)
     consumption.expire(partition, delivery, now)
     is_back = offset < delivery.progress.floor

@@ -193,7 +193,7 @@ def _described(
     is_new = name.sequence < 0
     return CommitNameFacts(
         name.name,
-        name.owner,
+        node.keys.owner_name(name.owner),
         None if is_new else name.sequence,
         None if is_new else name.writer,
         None if is_new else max(0, now.wall_ns - name.at_ns) // _MS,

@@ -161,7 +161,8 @@ def stage_offsets(node: "Node", command: StageOffsets, now: Now) -> None:
     node.transactions.enrol(producer, partitions, now)
     for partition, said in places:
         # New here: where it begins is no progress yet, whatever becomes of the transaction.
-        delivery = partition.open_group(group, partition.messages.start_offset, now)
+        start = partition.messages.start_offset
+        delivery = partition.open_group(group, start, now, owner=node.principal.key_id)
         delivery.active_at_ns = max(delivery.active_at_ns, now.wall_ns)
         consumption.settle(partition, delivery, now)
         member, note = command.member, said.note

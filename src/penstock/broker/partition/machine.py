@@ -6,6 +6,7 @@ from typing import Any, get_args
 import numpy as np
 
 from ...api.groups import Mode
+from ...api.principals import NO_KEY
 from ...codec import Columns, Head, Origin
 from ...codec.body import Body, Column
 from ...codec.compression import Compression
@@ -92,6 +93,8 @@ class PartitionMachine:
         self.groups: dict[int, Delivery] = {}
         self.names: dict[int, str] = {}
         self.numbers: dict[str, int] = {}
+        # The keys that made groups; one that was made without keys is not in it.
+        self.owners: dict[int, str] = {}
         # How groups read; one that no consumer has used yet is not in it.
         self.modes: dict[int, Mode] = {}
         # Groups that clients commit offsets for, each with the text of the last commit.
@@ -255,11 +258,14 @@ class PartitionMachine:
         self.groups[record.group] = delivery
         self.names[record.group] = record.name
         self.numbers[record.name] = record.group
+        if record.owner:
+            self.owners[record.group] = record.owner
         self.next_group = max(self.next_group, record.group + 1)
 
     def _closed(self, record: GroupClosed) -> None:
         del self.groups[record.group]
         del self.numbers[self.names.pop(record.group)]
+        self.owners.pop(record.group, None)
         self.modes.pop(record.group, None)
         self.notes.pop(record.group, None)
 
@@ -427,7 +433,8 @@ class PartitionMachine:
                 yield LaneImage(0, priority, runs)
         for number, delivery in self.groups.items():
             floor, at_ns = delivery.progress.floor, delivery.active_at_ns
-            yield GroupOpened(number, self.names[number], floor, at_ns)
+            owner = self.owners.get(number, NO_KEY)
+            yield GroupOpened(number, self.names[number], floor, at_ns, owner)
             if number in self.modes:
                 yield ModeSet(number, self.modes[number])
             if number in self.notes:

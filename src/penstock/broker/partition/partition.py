@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ...api.dead_letters import DEAD_LETTER_SUFFIX
+from ...api.principals import NO_KEY
 from ...api.publish import Published
 from ...codec import Columns, Compression, Encoded, Head, Marks, Origin, encode
 from ...codec.head import KINDS
@@ -47,7 +48,7 @@ from .records import (
 from .side_log import SideLog
 from .timetable import Timetable
 
-FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=4, oldest=1)
+FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=5, oldest=1)
 _READ_BYTES = 1 << 20
 # These two bound what a restart replays to well below a second.
 _DECISIONS_A_SNAPSHOT = 20_000
@@ -337,12 +338,12 @@ class Partition:
         if sequence >= 0:
             recorded_at[sequence] = end
 
-    def open_group(self, name: str, start: int, now: Now) -> Delivery:
-        """The group's delivery; a new group starts at `start`."""
+    def open_group(self, name: str, start: int, now: Now, *, owner: str = NO_KEY) -> Delivery:
+        """The group's delivery; a new group starts at `start`, and is the key's with the id `owner`."""
         number = self.machine.numbers.get(name)
         if number is None:
             number = self.machine.next_group
-            self.record((GroupOpened(number, name, start, now.wall_ns),), now)
+            self.record((GroupOpened(number, name, start, now.wall_ns, owner),), now)
         return self.machine.groups[number]
 
     def close_group(self, name: str, now: Now) -> None:

@@ -19,11 +19,15 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
 
 
 class GroupOpened(_Record, frozen=True, tag=32):
-    """A group reads this partition from `start` on, under a number that its receipts carry."""
+    """A group reads this partition from `start` on, under a number that its receipts carry.
+
+    The owner is the id of the key that made the group; empty: it was made without keys, or before this was kept.
+    """
 
     name: str
     start: int
     at_ns: int
+    owner: str = ""
 
 
 class GroupClosed(_Record, frozen=True, tag=33):
