@@ -38,6 +38,18 @@ def _require_hours(setting: str, hours: float) -> None:
     _require(setting, hours, is_legal, f"above 0, at most {HOURS_MAX}, or -1 for off")
 
 
+_SHARES = (
+    "query_starts_max",
+    "query_starts_per_key_max",
+    "query_start_bytes_max",
+    "query_start_bytes_per_key_max",
+    "producers_max",
+    "producers_per_key_max",
+    "commit_names_max",
+    "commit_names_per_key_max",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig:
     """How large things may be, and how many groups. Over a limit: refused, with the limit in the message."""
@@ -52,9 +64,19 @@ class LimitsConfig:
     staged_bytes_max: int = 16 << 30
     staged_bytes_per_topic_max: int = 16 << 30
     staged_bytes_per_producer_max: int = 4 << 30
+    # What stays of requests, of all keys together and of each key that there is.
+    query_starts_max: int = 10_000
+    query_starts_per_key_max: int = 1000
+    query_start_bytes_max: int = 64 * MIB
+    query_start_bytes_per_key_max: int = 4 * MIB
+    producers_max: int = 50_000
+    producers_per_key_max: int = 5000
+    commit_names_max: int = 10_000
+    commit_names_per_key_max: int = 1000
 
     def __post_init__(self) -> None:
         for name in (
+            *_SHARES,
             "groups_per_topic_max",
             "groups_max",
             "staged_bytes_max",

@@ -20,6 +20,7 @@ from penstock.api.principals import Principal, Role
 from penstock.api.transactions import Staged
 from penstock.broker.partition.cleanup import clear_staged
 from penstock.codec import Marks, encode_messages
+from penstock.config import LimitsConfig
 from penstock.errors import (
     CommitInProgress,
     CommitNameTaken,
@@ -33,6 +34,7 @@ from penstock.errors import (
     Refused,
     RepeatDiffers,
     SequenceCommitted,
+    ShareFull,
     StagingMismatch,
     UnknownStaging,
 )
@@ -437,9 +439,9 @@ def test_kinds_of_refusals(world) -> None:
             world.execute(command)
 
 
-def test_names_are_limited_by_node_and_by_key(world, monkeypatch) -> None:
-    monkeypatch.setattr("penstock.broker.commits.NAMES_MAX", 5)
-    monkeypatch.setattr("penstock.broker.commits.NAMES_OF_A_KEY_MAX", 2)
+def test_names_are_limited_by_node_and_by_key() -> None:
+    world = World(limits=LimitsConfig(commit_names_max=5, commit_names_per_key_max=2))
+    world.topic(1)
     ann, ben = (Principal(one, Role.PRODUCER, key_id=f"pk-{one}") for one in ("ann", "ben"))
 
     def opened(by: Principal, name: str) -> object:
@@ -447,19 +449,19 @@ def test_names_are_limited_by_node_and_by_key(world, monkeypatch) -> None:
 
     for name in ("a", "b"):
         opened(ann, name)
-    with pytest.raises(OverCommitQuota) as refused:
+    with pytest.raises(ShareFull) as refused:
         opened(ann, "c")
     assert refused.value.fields["limit"] == 2
     opened(ann, "a")
     for name in ("c", "d"):
         opened(ben, name)
     staged(world, 0, name="e")
-    with pytest.raises(OverCommitQuota):
+    with pytest.raises(ShareFull):
         staged(world, 0, name="f")
     world.execute(ResetCommitName("a"))
     world.restart()
     opened(ann, "f")
-    with pytest.raises(OverCommitQuota):
+    with pytest.raises(ShareFull):
         opened(ben, "g")
 
 

@@ -64,6 +64,7 @@ RECORDS: tuple[MetaRecord, ...] = (
     GenerationsUsed(100),
     QueryStarted("q", "latest", {"orders/0": 5}, {"orders": 3}),
     QueryStarted("gone", "earliest", {"orders/1": 0}, {}),
+    QueryStarted("owned", "latest", {"orders/1": 7}, {"orders": 3}, "pk-0123456789ab"),
     QueryForgotten("gone"),
     KeyStored("pk-0123456789ab", "shop", Role.PRODUCER, ("orders", "bills"), 1, (OLD, NEW)),
     KeyStored("pk-ba9876543210", "ops", Role.ADMIN, (), WALL_NS, (NEW,)),
@@ -111,13 +112,16 @@ def test_the_file_is_read() -> None:
     assert tuple(FORMAT.from_batch(batch, head, "golden")) == RECORDS
 
 
-@pytest.mark.parametrize(("version", "later"), [(3, ScramStored | SchemaRecord), (4, SchemaRecord)])
+@pytest.mark.parametrize(
+    ("version", "later"), [(3, ScramStored | SchemaRecord), (4, SchemaRecord), (5, ())]
+)
 def test_a_former_version_is_read(version: int, later: type) -> None:
-    """Version 3 had no verifiers of keys, version 4 no schemas."""
+    """Version 3 had no verifiers of keys, version 4 no schemas, version 5 no owners of starts of queries."""
     former = GOLDEN.with_name(f"meta-{version}.bin").read_bytes()
     ((head, batch),) = batches_in(former)
     found = tuple(FORMAT.from_batch(batch, head, "golden"))
-    assert found == tuple(one for one in RECORDS if not isinstance(one, later))
+    expected = (one for one in RECORDS if not isinstance(one, later))
+    assert found == tuple(one for one in expected if getattr(one, "owner", "") == "")
 
 
 def test_a_snapshot_makes_the_same_state_from_nothing() -> None:
@@ -131,10 +135,11 @@ def test_a_snapshot_makes_the_same_state_from_nothing() -> None:
     assert again.keys.scram == machine.keys.scram
     assert again.schemas.subjects == machine.schemas.subjects
     assert again.queries.by_name == machine.queries.by_name
+    assert again.queries.counts.of("pk-0123456789ab") == 1
     assert (again.topics.by_id, again.topics.ends) == (machine.topics.by_id, machine.topics.ends)
 
 
-@pytest.mark.parametrize("version", [1, 2, 6])
+@pytest.mark.parametrize("version", [1, 2, 7])
 def test_another_version_is_refused_by_name(version: int) -> None:
     disk = SimDisk()
     log, _ = open_log(disk, "meta", log_id=META_LOG_ID, config=LogConfig())
@@ -145,7 +150,7 @@ def test_another_version_is_refused_by_name(version: int) -> None:
     # Where the topics of version 2 were.
     disk.make_directories("topics/orders.1/partition-0/messages")
     before = disk.tree()
-    said = f"meta holds records of version {version}, and this Penstock reads version 3 to 5 only"
+    said = f"meta holds records of version {version}, and this Penstock reads version 3 to 6 only"
     with pytest.raises(UnsupportedFormat, match=said):
         World(disk)
     assert disk.tree() == before

@@ -5,11 +5,12 @@ from random import Random
 import pytest
 
 from penstock.api.principals import LOCAL, Role
-from penstock.api.queries import ForgetQueryStart, KeepQueryStart, QueryStart
+from penstock.api.queries import ForgetQueryStart, KeepQueryStart, QueryStart, SeeQueryStart
 from penstock.broker.node import Node, Now
 from penstock.broker.partition.pins import Pins
-from penstock.broker.queries import QUERIES_MAX, Queries, QueryForgotten
-from penstock.errors import NotFound, Refused
+from penstock.broker.queries import Queries
+from penstock.config import LimitsConfig
+from penstock.errors import Refused, ShareFull
 from penstock.sim import SimDisk
 
 from .rigs import in_process
@@ -74,10 +75,13 @@ async def test_a_start_of_topics_that_are_not_theirs_is_nobodys_business(tmp_pat
         path = "/queries/daily/start"
         assert (await broker.call("POST", path, START, headers=mine)).status == 200
         assert (await broker.call("POST", path, START, headers=theirs)).status == 403
-        disguised = {**START, "offsets": {"bills/0": 1}}
-        for method, body in (("GET", None), ("DELETE", None), ("POST", disguised)):
+        disguised = {"offsets": {"bills/0": 1}, "ids": {"bills": 2}}
+        same, other = ({**disguised, "asked": asked} for asked in (START["asked"], "earliest"))
+        for method, body in (("GET", None), ("DELETE", None), ("POST", same), ("POST", other)):
             reply = await broker.call(method, path, body, headers=theirs)
             assert (reply.status, b"orders" in reply.body) == (403, False)
+        kept = await broker.call("GET", path, headers=mine)
+        assert kept.json == {"query": "daily", **START}
         assert (await broker.call("GET", "/offsets?topics=orders", headers=theirs)).status == 403
 
 
@@ -96,17 +100,45 @@ def test_starts_survive_a_restart_and_a_snapshot():
     node.close()
 
 
-def test_queries_that_never_come_back_do_not_pile_up():
-    queries = Queries()
-    for number in range(QUERIES_MAX + 5):
-        queries.apply(queries.keep(f"q{number}", "latest", {"a/0": 1}, {}))
-    assert len(queries.by_name) == QUERIES_MAX
-    with pytest.raises(NotFound):
-        queries.find("q4")
-    queries.apply(QueryForgotten("q9"))
-    assert "q9" not in queries.by_name
+def test_a_full_list_of_starts_takes_no_more_and_loses_none():
+    disk, now, limits = SimDisk(), Now(1, 1), LimitsConfig(query_starts_max=3)
+    node = Node(disk, now=now, entropy=Random(1), limits=limits)
+
+    def keep(name: str, **more: object) -> QueryStart:
+        start = QueryStart(
+            **{"query": name, "offsets": {"a/0": 1}, "ids": {}, "asked": "x", **more}
+        )
+        return node.execute(KeepQueryStart(start), LOCAL, now).outcome()
+
+    for name in ("p", "q", "r"):
+        keep(name)
+    with pytest.raises(ShareFull, match="query_starts_max is 3"):
+        keep("s")
+    assert [node.execute(SeeQueryStart(one), LOCAL, now).outcome().query for one in "pqr"] == [
+        *"pqr"
+    ]
+    node.execute(ForgetQueryStart("q"), LOCAL, now).outcome()
+    keep("s")
+    node.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"query": "a/b"},
+        {"ids": {"a": 1, "b": 2}},
+        {"ids": {"a": -1}},
+        {"ids": {"a" * 300: 1}},
+        {"offsets": {"a/0": 1 << 63}},
+        {"offsets": {"a": 1}},
+        {"offsets": {"a/first": 1}},
+        {"offsets": {f"a/{number}": 1 for number in range(10_001)}},
+    ],
+)
+def test_a_start_that_is_none_is_refused(change):
+    start = {"query": "q", "offsets": {"a/0": 1}, "ids": {}, "asked": "latest", **change}
     with pytest.raises(Refused):
-        queries.keep("a/b", "latest", {"a/0": 1}, {})
+        Queries().keep(QueryStart(**start), owner="")
 
 
 def test_pins_end_and_never_keep_less_than_they_should():

@@ -46,7 +46,8 @@ class NewKey(msgspec.Struct, frozen=True):
 class CreateKey(Command[NewKey], frozen=True):
     """A new key: for which topics (all, if there is no prefix), and for how long (for ever, if 0).
 
-    `key_id` is chosen by the node if it is empty. AlreadyExists: a key has this name or id.
+    `key_id` is chosen by the node if it is empty. AlreadyExists: a key has this name or id, or one that was revoked has
+    left something under the id.
     """
 
     action: ClassVar[Action] = Action.CHANGE_KEYS

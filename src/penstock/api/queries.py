@@ -95,13 +95,13 @@ class QueryStart(msgspec.Struct, frozen=True):
 
     def topics(self) -> set[str]:
         """The topics that the query reads."""
-        return {place.rpartition("/")[0] for place in self.offsets}
+        return {place.rpartition("/")[0] for place in self.offsets} | self.ids.keys()
 
 
 class KeepQueryStart(Command[QueryStart], frozen=True):
     """Keep where a query first began. The reply is what is kept already if it asked for the same, else this start.
 
-    What is kept may be of topics that the principal does not reach.
+    Forbidden: what is kept under the name is of topics that the principal does not reach. ShareFull.
     """
 
     action: ClassVar[Action] = Action.COMMIT
@@ -113,7 +113,7 @@ class KeepQueryStart(Command[QueryStart], frozen=True):
 
 
 class SeeQueryStart(Command[QueryStart], frozen=True):
-    """Where a query first began, which may be in topics that the principal does not reach. NotFound."""
+    """Where a query first began. NotFound; Forbidden: in topics that the principal does not reach."""
 
     action: ClassVar[Action] = Action.SEE_GROUPS
     is_query: ClassVar[bool] = True
@@ -121,7 +121,7 @@ class SeeQueryStart(Command[QueryStart], frozen=True):
 
 
 class ForgetQueryStart(Command[None], frozen=True):
-    """A query has done its first batch, or is wanted no more. NotFound."""
+    """A query has done its first batch, or is wanted no more. NotFound; Forbidden, as for seeing it."""
 
     action: ClassVar[Action] = Action.COMMIT
     is_structural: ClassVar[bool] = True

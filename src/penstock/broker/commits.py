@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap64
 
 from ..api.commits import CommitStagings
-from ..api.principals import LOCAL, Principal
+from ..api.principals import Principal
 from ..errors import (
     Fatal,
     NotFound,
-    OverCommitQuota,
     PartitionFaulty,
     PenstockError,
     StagingMismatch,
@@ -31,8 +30,6 @@ from ..transactions.commit_records import (
 )
 from ..transactions.coordinator import Participant
 from ..transactions.names import (
-    NAMES_MAX,
-    NAMES_OF_A_KEY_MAX,
     STAGING_ID_FIRST,
     CommitName,
     NamedStaging,
@@ -45,6 +42,7 @@ from .partition import Now, Partition
 from .partition.named_staging import drop_named, staged_here
 from .partition.partitioner import partition_of
 from .partition.staging import answered_offsets, is_kept
+from .shares import COMMIT_NAMES
 from .transactions import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
@@ -112,7 +110,7 @@ class NamedCommits:
     def open(
         self, name: str, sequence: int, writer: str, now: Now, *, attempt: str, by: Principal
     ) -> int:
-        """The id of a new staging. Forbidden, CommitNameTaken, SequenceCommitted, OverCommitQuota."""
+        """The id of a new staging. Forbidden, CommitNameTaken, SequenceCommitted, ShareFull, OverCommitQuota."""
         topic = self._node.internal_topic(TOPIC, PARTITIONS, now)
         count = len(topic.partitions)
         number = partition_of(name.encode(), count)
@@ -121,7 +119,8 @@ class NamedCommits:
         known = names.by_name.get(name)
         records: list[CommitNameRecord] = []
         if known is None:
-            self._require_room(by)
+            counts = [one.machine.commit_names.counts for one in self.homes()]
+            COMMIT_NAMES.require_room(self._node.limits, by, counts)
             name_id = self._new_id(count, number, names.by_id)
             records.append(CommitNameOpened(0, name_id, name, by.key_id))
         else:
@@ -141,14 +140,6 @@ class NamedCommits:
             found = STAGING_ID_FIRST + self._node.entropy.getrandbits(_ID_BITS) * count + home
             if found not in taken:
                 return found
-
-    def _require_room(self, by: Principal) -> None:
-        machines = [one.machine.commit_names for one in self.homes()]
-        if sum(len(one.by_name) for one in machines) >= NAMES_MAX:
-            raise OverCommitQuota("names of commits on this node", limit=NAMES_MAX)
-        # Without keys all clients are one.
-        if by is not LOCAL and sum(one.owned[by.key_id] for one in machines) >= NAMES_OF_A_KEY_MAX:
-            raise OverCommitQuota(f"names of commits of key {by.name}", limit=NAMES_OF_A_KEY_MAX)
 
     def enrol(self, staging_id: int, partitions: Sequence[Partition], now: Now) -> None:
         """Have a staging know that it has messages or answers in these partitions. UnknownStaging, OverCommitQuota."""

@@ -38,9 +38,9 @@ _ANY_EPOCH = Epoch((1 << 63) - 1)
 _FORMER_KEYS = "keys.json"
 
 MetaRecord = TopicRecord | QueryRecord | KeyRecord | SchemaRecord
-# Version 1 had no keys, topics of version 2 were in no namespace, keys of version 3 had no verifiers of SCRAM, and
-# version 4 had no schemas.
-FORMAT: RecordFormat[MetaRecord] = RecordFormat(MetaRecord, version=5, oldest=3)
+# Version 1 had no keys, topics of version 2 were in no namespace, keys of version 3 had no verifiers of SCRAM,
+# version 4 had no schemas, and starts of queries of version 5 had no owners.
+FORMAT: RecordFormat[MetaRecord] = RecordFormat(MetaRecord, version=6, oldest=3)
 
 
 class MetaMachine:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..api.principals import NO_KEY
 from ..api.transactions import InitProducer
 from ..errors import (
     NoSpace,
@@ -32,6 +33,7 @@ from .authorise import authorise_owner
 from .partition import Now, Partition
 from .partition.partitioner import partition_of
 from .partition.staging import drop, is_kept
+from .shares import PRODUCERS
 
 if TYPE_CHECKING:
     from .node import Node
@@ -98,7 +100,8 @@ class Transactions:
         """A new session of the producer of this name. Its open transaction is aborted, in the same batch of records.
 
         A session that asks once more to be followed gets the one that follows it, which goes on as it is. Forbidden:
-        another key has the name. ProducerFenced: the session to be followed is neither such a one nor the present one.
+        another key has the name. ShareFull. ProducerFenced: the session to be followed is
+        neither such a one nor the present one.
         """
         name, keeps_epoch = command.name, command.keeps_epoch
         topic = self._node.internal_topic(TOPIC, PARTITIONS, now)
@@ -117,6 +120,7 @@ class Transactions:
         if former is not None and (known is None or former != (known.producer_id, known.epoch)):
             current = -1 if known is None else known.epoch
             raise ProducerFenced(former.producer_id, epoch=former.epoch, current=current)
+        self._require_room(known)
         records: list[CoordinatorRecord] = []
         aborted: TransactionDecided | None = None
         if known is not None:
@@ -144,6 +148,13 @@ class Transactions:
         )
         home.record([*records, record], now)
         return coordinator.by_name[name]
+
+    def _require_room(self, known: Producer | None) -> None:
+        """ShareFull, unless the command's principal may have one more producer: a new name, or one without an owner."""
+        if known is None or known.owner == NO_KEY:
+            counts = [home.machine.coordinator.counts for home in self.coordinators()]
+            in_all = 1 if known is None else 0
+            PRODUCERS.require_room(self._node.limits, self._node.principal, counts, in_all=in_all)
 
     def enrol(self, producer: Producer, partitions: Sequence[Partition], now: Now) -> None:
         """Have the transaction of a producer open, with these partitions in it. Refused: too many."""

@@ -24,6 +24,7 @@
         SchemaInUse          other schemas refer to it
         SchemasReadOnly      the mode of the registry, or of the subject, allows no change
         AlreadyExists
+        ShareFull            the key, or all keys together, have as many of something as they may
         StaleReceipt         the lease is over, or belongs to another consumer
         GroupBusy            it has members, or they hold messages, so the group cannot be reset
         StaleGeneration      the group was assigned anew since
@@ -40,7 +41,7 @@
         Fenced               a node of a later epoch leads, or has been promised to
         StagingMismatch      a staging that is not of this commit, or does not hold what the commit says
         CommitInProgress     the last commit of this name is being applied: try again
-        OverCommitQuota      too many names of commits, or stagings under one of them
+        OverCommitQuota      too many stagings under one name of commits
         WrongOwner           another member holds the message
         NotHeld              the member does not hold the message, or never had it
         InvalidSettings      a configuration with mistakes, all of them
@@ -121,6 +122,7 @@ from .load import (
     BacklogFull,
     Draining,
     PartlyPublished,
+    ShareFull,
     TooManyRequests,
 )
 from .replication import (
@@ -240,6 +242,7 @@ __all__ = [
     "SchemaViolation",
     "SchemasReadOnly",
     "SequenceCommitted",
+    "ShareFull",
     "SoftDeleted",
     "StagingMismatch",
     "StaleGeneration",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .families import PenstockError, Unavailable
+from .families import PenstockError, Refused, Unavailable
 
 
 class BacklogFull(Unavailable):
@@ -52,6 +52,21 @@ class TooManyRequests(Unavailable):
             reason=reason,
             limit=limit,
             retry_after_ms=retry_after_ms,
+        )
+
+
+class ShareFull(Refused):
+    code = "SHARE_FULL"
+
+    def __init__(self, kind: str, *, holder: str, used: int, limit: int, setting: str) -> None:
+        """`holder`: the key whose share it is, or the broker, whose keys share the rest."""
+        super().__init__(
+            f"{holder} has {used} {kind}, and {setting} is {limit}",
+            kind=kind,
+            holder=holder,
+            used=used,
+            limit=limit,
+            setting=setting,
         )
 
 

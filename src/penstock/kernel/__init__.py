@@ -6,3 +6,4 @@ from `penstock.errors`; only `Machine.apply` changes state.
 
 from .machine import Machine as Machine
 from .outcome import Outcome as Outcome
+from .owner_counts import OwnerCounts as OwnerCounts

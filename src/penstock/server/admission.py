@@ -17,14 +17,13 @@ from ..api.health import Health
 from ..api.keys import CreateKey, DescribeKey, ListKeys, RevokeKey, RotateKey
 from ..api.members import JoinGroup, PollMember
 from ..api.principals import Principal
-from ..api.queries import QueryStart
 from ..api.schemas import DecodeContent, DescribeSchema, ListSubjects, ListUses
 from ..api.topics import CreateTopic, ListTopics
 from ..api.transaction_answers import StageAnswers
 from ..api.transactions import Stage
 from ..api.units import DURATION_NS_MAX
 from ..config import SESSION_MS_MIN
-from ..errors import Forbidden, Refused, TooLarge
+from ..errors import Refused, TooLarge
 from .leased_parts import OPENED_BYTES
 from .settings import Settings
 
@@ -168,16 +167,11 @@ _RULES: Mapping[type[Command[Any]], Rule] = {
 
 
 def visible(reply: Any, command: Command[Any], principal: Principal) -> Any:
-    """Of a reply what the principal may see. Forbidden: nothing of it."""
+    """Of a reply what the principal may see."""
     if not principal.prefixes:
         return reply
     if isinstance(reply, Health):
         return replace(reply, findings=reply.findings.seen_by(principal))
-    if isinstance(reply, QueryStart) and not all(map(principal.reaches, reply.topics())):
-        raise Forbidden(
-            f"{principal.name} does not reach the topics of query {reply.query[:60]}",
-            principal=principal.name,
-        )
     if isinstance(command, DescribeDelays):
         return {topic: one for topic, one in reply.items() if principal.reaches(topic)}
     return reply

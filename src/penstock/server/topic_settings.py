@@ -293,6 +293,23 @@ class LimitsSection:
     staged_bytes_per_producer_max: int = key(
         4 << 30, "The same of one transaction, or of one staging of a named commit."
     )
+    query_starts_max: int = key(
+        10_000,
+        "Starts of queries of engines such as Spark that had no first batch yet; one more gets 409, as for all below.",
+    )
+    query_starts_per_key_max: int = key(
+        1000, "The same of one key, with `auth.enabled`, as for all below."
+    )
+    query_start_bytes_max: int = key(
+        64 * MIB, "Bytes of these starts, which are in memory and in each snapshot of `meta/`."
+    )
+    query_start_bytes_per_key_max: int = key(4 * MIB, "The same of one key.")
+    producers_max: int = key(
+        50_000, "Names of producers with transactions; an idle one is forgotten after seven days."
+    )
+    producers_per_key_max: int = key(5000, "The same of one key.")
+    commit_names_max: int = key(10_000, "Names of commits.")
+    commit_names_per_key_max: int = key(1000, "The same of one key.")
 
     def __post_init__(self) -> None:
         self.limits_config()

@@ -15,6 +15,7 @@ from ..errors import (
     TransactionEnded,
     TransactionInProgress,
 )
+from ..kernel import OwnerCounts
 from .records import (
     CoordinatedProducer,
     CoordinatorRecord,
@@ -88,6 +89,7 @@ class Coordinator:
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
         self.by_name: dict[str, Producer] = {}
+        self.counts = OwnerCounts()
         # Those with an open transaction, in the order in which they began.
         self._open: dict[int, Producer] = {}
         # Which decision a letter that has not arrived carries, by the letter's sequence.
@@ -249,7 +251,9 @@ class Coordinator:
             self._add(known)
         known.epoch, known.timeout_ms = record.epoch, record.timeout_ms
         known.at_ns, known.keeps_epoch = record.at_ns, record.keeps_epoch
+        self.counts.remove(known.owner)
         known.owner, known.former = record.owner, record.former
+        self.counts.add(known.owner)
         known.step(Step.INIT)
         if known.state is TransactionState.EMPTY:
             known.places, known.transaction_epoch, known.reason = (), -1, ""
@@ -259,6 +263,8 @@ class Coordinator:
         if before is not None:
             # Its epochs are used up.
             del self.producers[before.producer_id]
+            self.counts.remove(before.owner)
+        self.counts.add(producer.owner)
         self.producers[producer.producer_id] = self.by_name[producer.name] = producer
 
     def _grown(self, record: TransactionGrown, now_ns: int) -> None:
@@ -303,6 +309,7 @@ class Coordinator:
     def _forgotten(self, record: ProducerForgotten, _now_ns: int) -> None:
         producer = self.producers.pop(record.producer_id)
         producer.step(Step.FORGET)
+        self.counts.remove(producer.owner)
         del self.by_name[producer.name]
 
     def _image(self, record: CoordinatedProducer, now_ns: int) -> None:

@@ -3,7 +3,6 @@
 Commands read it and return records; `apply` alone changes it. A name is kept by the coordinator that its hash says.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from ..errors import (
     StagingMismatch,
     UnknownStaging,
 )
+from ..kernel import OwnerCounts
 from .commit_records import (
     CommitNameImage,
     CommitNameOpened,
@@ -30,8 +30,6 @@ from .commit_records import (
 from .coordinator import PARTICIPANTS_MAX, Participant
 from .records import Place
 
-NAMES_MAX = 10_000
-NAMES_OF_A_KEY_MAX = 1000
 # Of one name, waiting for their commit; and so many can one commit list.
 STAGINGS_MAX = 10_000
 # Stagings times the partitions that each of them has messages in.
@@ -118,7 +116,7 @@ class CommitNames:
         self.by_name: dict[str, CommitName] = {}
         self.by_id: dict[int, CommitName] = {}
         self.stagings: dict[int, NamedStaging] = {}
-        self.owned: Counter[str] = Counter()
+        self.counts = OwnerCounts()
         # Which name's commit a letter that has not arrived carries, by the letter's sequence.
         self._letters: dict[int, CommitName] = {}
         # Nothing expires before, on the clock that measures waiting; it may be earlier than the earliest.
@@ -241,13 +239,11 @@ class CommitNames:
 
     def _add(self, name: CommitName) -> None:
         self.by_name[name.name] = self.by_id[name.name_id] = name
-        self.owned[name.owner] += 1
+        self.counts.add(name.owner)
 
     def _forget(self, name: CommitName) -> None:
         del self.by_name[name.name], self.by_id[name.name_id]
-        self.owned[name.owner] -= 1
-        if not self.owned[name.owner]:
-            del self.owned[name.owner]
+        self.counts.remove(name.owner)
 
     def _staging_opened(self, record: NamedStagingOpened, now_ns: int) -> None:
         name = self.by_id[record.name_id]

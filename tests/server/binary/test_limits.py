@@ -22,6 +22,12 @@ from penstock.api.keys import CreateKey, ListKeys, RevokeKey, RotateKey
 from penstock.api.members import JoinGroup
 from penstock.api.principals import Role
 from penstock.api.publish import Acks, PublishBatch, PublishValues
+from penstock.api.queries import (
+    ForgetQueryStart,
+    KeepQueryStart,
+    QueryStart,
+    SeeQueryStart,
+)
 from penstock.api.schemas import (
     DescribeSchema,
     Level,
@@ -139,6 +145,24 @@ def test_a_role_and_prefixes_hold_as_over_http(guarded, opened):
     assert f"key {made.key.key_id} (mine, admin) created" in log
     assert '"who":"reader","what":"publish","where":"other","client":"127.0.0.1"' in log
     assert made.text not in log
+
+
+def test_what_is_kept_of_a_query_is_asked_for_by_prefix(guarded, opened):
+    _, admin = guarded
+    kept = QueryStart("daily", {"other/0": 3}, {"other": 1}, "latest")
+    admin.call(KeepQueryStart(kept))
+    mine = opened(admin.call(CreateKey("mine-consumer", Role.CONSUMER, ("mine-",))).text)
+    for asked in ("latest", "earliest"):
+        with pytest.raises(Forbidden):
+            mine.call(KeepQueryStart(QueryStart("daily", {"mine-a/0": 9}, {"mine-a": 2}, asked)))
+    with pytest.raises(Forbidden):
+        mine.call(KeepQueryStart(QueryStart("more", {"mine-a/0": 9}, {"other": 2}, "latest")))
+    for command in (SeeQueryStart("daily"), ForgetQueryStart("daily")):
+        with pytest.raises(Forbidden) as refused:
+            mine.call(command)
+        assert "other" not in str(refused.value)
+    assert admin.call(SeeQueryStart("daily")) == kept
+    assert admin.call(ForgetQueryStart("daily")) is None
 
 
 def test_changes_of_the_registry_are_in_the_audit_log(guarded):

@@ -14,7 +14,7 @@ from ...api.keys import (
     RotateKey,
 )
 from ...api.principals import covers
-from ...errors import LastAdministrator, NotFound
+from ...errors import AlreadyExists, LastAdministrator, NotFound
 from ..keys import KeyRevoked, KeyStored
 from ..partition import Now
 from ..partition.changes import Handler
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 def create_key(node: "Node", command: CreateKey, now: Now) -> NewKey:
+    if command.key_id and _owns_something(node, command.key_id):
+        raise AlreadyExists("key", command.key_id)
     outcome = node.keys.create(
         command.name,
         command.role,
@@ -35,6 +37,14 @@ def create_key(node: "Node", command: CreateKey, now: Now) -> NewKey:
     )
     node.record_meta(outcome.records, now)
     return _made(node, outcome.reply)
+
+
+def _owns_something(node: "Node", key_id: str) -> bool:
+    """Whether a key of this id, which is revoked by now, has left something that a new key of the id would own."""
+    counts = [node.queries.counts]
+    for home in node.transactions.coordinators():
+        counts += [home.machine.coordinator.counts, home.machine.commit_names.counts]
+    return any(count.of(key_id) for count in counts)
 
 
 def rotate_key(node: "Node", command: RotateKey, now: Now) -> NewKey:

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command
+from ...api.principals import Principal
 from ...api.queries import (
     EndsReply,
     ForgetQueryStart,
@@ -18,13 +19,14 @@ from ...api.queries import (
     SeeQueryStart,
     TopicEnds,
 )
-from ...errors import OffsetOutOfRange
+from ...errors import Forbidden, OffsetOutOfRange
 from ...log.lookup import offset_at
 from ..partition import Now
 from ..partition.changes import Handler
 from ..partition.slots import Fault
 from ..partition.start import visible_end
 from ..queries import QueryForgotten, QueryStarted
+from ..shares import QUERY_START_BYTES, QUERY_STARTS
 from ..walks import Slices, slots_in
 
 if TYPE_CHECKING:
@@ -71,20 +73,55 @@ def hold_files(node: "Node", command: HoldFiles, now: Now) -> HeldFiles:
 
 
 def keep_start(node: "Node", command: KeepQueryStart, now: Now) -> QueryStart:
-    start, queries = command.start, node.queries
-    kept = queries.keep(start.query, start.asked, start.offsets, start.ids)
-    if kept is not queries.by_name.get(kept.name):
+    queries, by = node.queries, node.principal
+    known = queries.by_name.get(command.start.query)
+    if known is not None:
+        _require_reach(by, known)
+    kept = queries.keep(command.start, owner=by.key_id)
+    if kept is not known:
+        _require_room(node, kept, known)
         node.record_meta((kept,), now)
     return _query_start(kept)
 
 
+def _require_room(node: "Node", start: QueryStarted, known: QueryStarted | None) -> None:
+    """ShareFull, unless a start may be kept in place of the known one."""
+    queries, by = node.queries, node.principal
+    count, size = (0, 0) if known is None else (1, known.size_bytes)
+    own_count, own_size = (
+        (count, size) if known is not None and known.owner == by.key_id else (0, 0)
+    )
+    QUERY_STARTS.require_room(
+        node.limits, by, (queries.counts,), of_key=1 - own_count, in_all=1 - count
+    )
+    adding = start.size_bytes
+    QUERY_START_BYTES.require_room(
+        node.limits, by, (queries.bytes,), of_key=adding - own_size, in_all=adding - size
+    )
+
+
 def see_start(node: "Node", command: SeeQueryStart, _now: Now) -> QueryStart:
-    return _query_start(node.queries.find(command.query))
+    return _query_start(_reached(node, command.query))
 
 
 def forget_start(node: "Node", command: ForgetQueryStart, now: Now) -> None:
-    found = node.queries.find(command.query)
-    node.record_meta((QueryForgotten(found.name),), now)
+    node.record_meta((QueryForgotten(_reached(node, command.query).name),), now)
+
+
+def _reached(node: "Node", name: str) -> QueryStarted:
+    """What is kept for a query. NotFound; Forbidden."""
+    kept = node.queries.find(name)
+    _require_reach(node.principal, kept)
+    return kept
+
+
+def _require_reach(principal: Principal, kept: QueryStarted) -> None:
+    """Forbidden, unless the principal reaches the topics of a start, which it is not told."""
+    if not all(map(principal.reaches, _query_start(kept).topics())):
+        raise Forbidden(
+            f"{principal.name} does not reach the topics of query {kept.name[:60]}",
+            principal=principal.name,
+        )
 
 
 def _query_start(kept: QueryStarted) -> QueryStart:

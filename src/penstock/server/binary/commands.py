@@ -18,7 +18,6 @@ from ...api.leased import LeasedMessages
 from ...api.members import DescribeMember, JoinGroup, MemberCommand, PollMember, Standing
 from ...api.principals import Principal
 from ...api.publish import BUFFERED, Acks, Safety
-from ...api.queries import ForgetQueryStart, SeeQueryStart
 from ...api.start import Start
 from ...api.wire import (
     CALLS,
@@ -337,8 +336,6 @@ class Commands:
             # What is refused costs no line, and no sync.
             authorise_command(principal, command)
             self._service.auth.admit_line(principal)
-        if isinstance(command, ForgetQueryStart) and principal.prefixes:
-            visible(driver.execute(SeeQueryStart(command.query)), command, principal)
         if isinstance(command, RedriveDeadLetters | DiscardDeadLetters):
             # Letters that were on their way before have arrived, and so have these afterwards.
             driver.settle()

@@ -36,6 +36,7 @@ STATUS_OF: Mapping[type[PenstockError], int] = MappingProxyType(
         errors.StagingMismatch: 409,
         errors.CommitInProgress: 409,
         errors.OverCommitQuota: 409,
+        errors.ShareFull: 409,
         errors.StaleGeneration: 409,
         errors.NotOwner: 409,
         errors.ModeConflict: 409,

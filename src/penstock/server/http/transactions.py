@@ -40,6 +40,7 @@ from ...errors import (
     OverStagingQuota,
     PartitionFaulty,
     ProducerFenced,
+    ShareFull,
     TooLarge,
     TransactionEnded,
     TransactionInProgress,
@@ -136,7 +137,7 @@ ROUTES = (
         tag="transactions",
         body=InitIn,
         answer=SessionOut,
-        errors=(TransactionInProgress, PartitionFaulty),
+        errors=(TransactionInProgress, ShareFull, PartitionFaulty),
     ),
     Route(
         method="POST",

@@ -79,14 +79,14 @@ class KafkaSession:
 
     def find_member(self, group: str, name: str) -> KafkaMember | None:
         """What is known of a member that acts for the same principal, on this connection or another."""
-        return self.members.find(self.principal.name, group, name)
+        return self.members.find(self.principal.key_id, group, name)
 
     def keep_member(self, group: str, name: str) -> KafkaMember:
         """A member to remember, known or new."""
-        return self.members.keep(self.principal.name, group, name)
+        return self.members.keep(self.principal.key_id, group, name)
 
     def forget_member(self, group: str, name: str) -> None:
-        self.members.forget(self.principal.name, group, name)
+        self.members.forget(self.principal.key_id, group, name)
 
     @property
     def limits(self) -> LimitsConfig:

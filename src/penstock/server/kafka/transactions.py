@@ -20,6 +20,7 @@ from ...errors import (
     PenstockError,
     ProducerFenced,
     Refused,
+    ShareFull,
     TransactionEnded,
     TransactionInProgress,
 )
@@ -70,6 +71,8 @@ async def init_producer(session: KafkaSession, request: Values) -> Values:
     name, timeout_ms = request["transactional_id"], request["transaction_timeout_ms"]
     try:
         found = await session.execute(InitProducer(name, timeout_ms, former, keeps_epoch=True))
+    except ShareFull as error:
+        return _no_session(_code_of(error, request["version"]))
     except Refused as error:
         limit = error.fields.get("limit")
         if limit is not None and timeout_ms > int(str(limit)):
@@ -77,7 +80,7 @@ async def init_producer(session: KafkaSession, request: Values) -> Values:
         return _no_session(_code_of(error, request["version"]))
     except PenstockError as error:
         return _no_session(_code_of(error, request["version"]))
-    session.producers.note(session.principal.name, found.producer_id, session.number)
+    session.producers.note(session.principal.key_id, found.producer_id, session.number)
     return {"producer_id": found.producer_id, "producer_epoch": found.epoch}
 
 
@@ -114,7 +117,7 @@ async def add_offsets(session: KafkaSession, request: Values) -> Values:
 
 
 async def _begin(session: KafkaSession, command: BeginTransaction, version: int) -> Code:
-    session.producers.note(session.principal.name, command.producer_id, session.number)
+    session.producers.note(session.principal.key_id, command.producer_id, session.number)
     try:
         await session.execute(command)
     except PenstockError as error:
@@ -150,7 +153,7 @@ async def offset_commit(session: KafkaSession, request: Values) -> Values:
 
 async def end(session: KafkaSession, request: Values) -> Values:
     producer_id, epoch = request["producer_id"], request["producer_epoch"]
-    connection = session.principal.name, producer_id, session.number
+    connection = session.principal.key_id, producer_id, session.number
     if session.producers.is_late(*connection):
         return {"error_code": Code.INVALID_TXN_STATE}
     session.producers.note(*connection)
