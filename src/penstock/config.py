@@ -43,6 +43,8 @@ _SHARES = (
     "query_starts_per_key_max",
     "query_start_bytes_max",
     "query_start_bytes_per_key_max",
+    "pipelines_max",
+    "pipelines_per_key_max",
     "producers_max",
     "producers_per_key_max",
     "commit_names_max",
@@ -69,6 +71,8 @@ class LimitsConfig:
     query_starts_per_key_max: int = 1000
     query_start_bytes_max: int = 64 * MIB
     query_start_bytes_per_key_max: int = 4 * MIB
+    pipelines_max: int = 1000
+    pipelines_per_key_max: int = 200
     producers_max: int = 50_000
     producers_per_key_max: int = 5000
     commit_names_max: int = 10_000

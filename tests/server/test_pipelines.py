@@ -4,7 +4,8 @@ import pytest
 
 from penstock.api.json.pipelines import PipelineIn
 from penstock.api.principals import Role
-from penstock.server.pipelines import PIPELINES_MAX, Pipelines
+from penstock.config import LimitsConfig
+from penstock.server.pipelines import Pipelines
 
 from .rigs import in_process
 
@@ -79,14 +80,84 @@ async def test_a_pipeline_is_seen_and_replaced_only_by_who_reaches_its_topics(tm
         assert "lake" not in page.body.decode()
 
 
-def test_the_number_of_reports_is_bounded_and_the_most_silent_goes():
-    pipelines = Pipelines(lambda: 0.0)
-    said = PipelineIn(kind="load", state="running")
-    for number in range(PIPELINES_MAX):
-        pipelines.report(f"p{number}", said, 0, 1.0)
+async def test_a_pipeline_without_topics_is_of_the_key_that_made_it(tmp_path):
+    async with in_process(tmp_path, {("auth", "enabled"): True}) as broker:
+
+        def key(name, role, *prefixes):
+            return {"x-api-key": broker.key(name, role, *prefixes).text}
+
+        ours, theirs = key("ours", Role.CONSUMER, "orders"), key("theirs", Role.CONSUMER)
+        root = key("root", Role.ADMIN)
+        load = {**GOOD, "kind": "load", "topics": []}
+        assert (await broker.call("PUT", "/pipelines/load", load, headers=ours)).status == 200
+        for method, body, status in (("GET", None, 404), ("DELETE", None, 404), ("PUT", load, 403)):
+            reply = await broker.call(method, "/pipelines/load", body, headers=theirs)
+            assert reply.status == status, method
+        assert (await broker.call("GET", "/pipelines", headers=theirs)).json["pipelines"] == []
+        shown = (await broker.call("GET", "/pipelines", headers=root)).json["pipelines"]
+        assert [one["name"] for one in shown] == ["load"]
+        assert (await broker.call("PUT", "/pipelines/load", load, headers=ours)).status == 200
+        assert (await broker.call("DELETE", "/pipelines/load", headers=root)).status == 204
+
+
+async def test_a_pipeline_that_is_not_theirs_is_refused_without_its_topics(tmp_path):
+    async with in_process(tmp_path, {("auth", "enabled"): True}) as broker:
+        ours, theirs = (
+            {"x-api-key": broker.key(name, Role.CONSUMER, name).text} for name in ("secret", "b")
+        )
+        mine = {**GOOD, "topics": ["secret"]}
+        assert (await broker.call("PUT", "/pipelines/lake", mine, headers=ours)).status == 200
+        reply = await broker.call("PUT", "/pipelines/lake", {**GOOD, "topics": []}, headers=theirs)
+        assert (reply.status, b"secret" in reply.body) == (403, False)
+
+
+async def test_a_key_that_has_many_pipelines_pushes_out_none_of_another(tmp_path):
+    settings = {
+        ("auth", "enabled"): True,
+        ("limits", "pipelines_max"): 5,
+        ("limits", "pipelines_per_key_max"): 3,
+    }
+    async with in_process(tmp_path, settings) as broker:
+        now = 0.0
+        broker.app.pipelines.now = lambda: now
+        ours, theirs = (
+            {"x-api-key": broker.key(name, Role.CONSUMER).text} for name in ("ours", "theirs")
+        )
+
+        async def report(name: str, by: dict[str, str], state: str = "running"):
+            path, said = f"/pipelines/{name}", {**GOOD, "topics": [], "state": state}
+            return await broker.call("PUT", path, said, headers=by)
+
+        for name in ("p0", "p1"):
+            assert (await report(name, theirs)).status == 200
+        for name, state in (("a", "running"), ("b", "running"), ("c", "stopped")):
+            assert (await report(name, ours, state)).status == 200
+        # One that is over makes room for another of its key, and then none is.
+        assert (await report("d", ours)).status == 200
+        reply = await report("e", ours)
+        assert (reply.status, reply.json["error"]) == (409, "SHARE_FULL")
+        facts = {key: reply.json[key] for key in ("kind", "used", "limit")}
+        assert facts == {"kind": "pipelines", "used": 3, "limit": 3}
+        listed = (await broker.call("GET", "/pipelines", headers=ours)).json["pipelines"]
+        assert {one["name"] for one in listed} == {"a", "b", "d"}
+        # There is no room for a third one of theirs, and none of ours goes for it, though all are lost by then.
+        reply = await report("p2", theirs)
+        assert (reply.status, reply.json["setting"]) == (409, "limits.pipelines_max")
+        now = 31.0
+        assert (await report("p1", theirs)).status == 200
+        assert (await report("p2", theirs)).status == 200
+        listed = (await broker.call("GET", "/pipelines", headers=theirs)).json["pipelines"]
+        assert {one["name"] for one in listed} == {"p1", "p2"}
+        listed = (await broker.call("GET", "/pipelines", headers=ours)).json["pipelines"]
+        assert {one["name"] for one in listed} == {"a", "b", "d"}
+
+
+def test_the_number_of_reports_is_bounded_and_one_that_is_over_goes():
+    pipelines = Pipelines(LimitsConfig(pipelines_max=10), lambda: 0.0)
+    said, ended = (PipelineIn(kind="load", state=state) for state in ("running", "failed"))
+    for number in range(10):
+        pipelines.report(f"p{number}", ended if number in (3, 5) else said, 0, 1.0)
     pipelines.report("p0", said, 0, 1.0)
+    pipelines.report("p3", ended, 0, 1.0)
     pipelines.report("new", said, 0, 1.0)
-    names = {one.name for one in pipelines.all()}
-    assert len(names) == PIPELINES_MAX
-    assert "p1" not in names
-    assert {"p0", "new"} <= names
+    assert {one.name for one in pipelines.all()} == {"new", *(f"p{n}" for n in range(10))} - {"p5"}

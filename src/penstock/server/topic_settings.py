@@ -304,6 +304,10 @@ class LimitsSection:
         64 * MIB, "Bytes of these starts, which are in memory and in each snapshot of `meta/`."
     )
     query_start_bytes_per_key_max: int = key(4 * MIB, "The same of one key.")
+    pipelines_max: int = key(
+        1000, "Pipelines that report; one that ended makes room for another of its key."
+    )
+    pipelines_per_key_max: int = key(200, "The same of one key.")
     producers_max: int = key(
         50_000, "Names of producers with transactions; an idle one is forgotten after seven days."
     )

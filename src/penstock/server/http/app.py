@@ -104,7 +104,7 @@ class App:
     # How requests wait that are spread over some time.
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     shared: SharedMembers = field(default_factory=lambda: SharedMembers(time.monotonic))
-    pipelines: Pipelines = field(default_factory=Pipelines)
+    pipelines: Pipelines = field(init=False)
     spans: SpanExport | None = None
     # With a standby.
     leading: LeaderRole | None = None
@@ -118,6 +118,7 @@ class App:
     def __post_init__(self) -> None:
         http = self.settings.http
         self.limits = self.settings.limits.limits_config()
+        self.pipelines = Pipelines(self.limits)
         self.room = Room(http.requests_max, time.monotonic)
         self.read_pauses = ReadPauses(self.driver.loop, time.monotonic)
         self.send_budget = SendBudget(http.answers_bytes_max)

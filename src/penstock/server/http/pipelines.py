@@ -5,7 +5,7 @@ import msgspec
 from ...api.json.paging import PageQuery, page_of
 from ...api.json.pipelines import PipelineIn, PipelineOut, PipelinesOut, checked_expectation_ms
 from ...api.principals import Action
-from ...errors import NotFound
+from ...errors import Forbidden, NotFound, ShareFull
 from ...model import check_name
 from ..pipelines import Reported
 from .requests import Request
@@ -18,19 +18,21 @@ _NOTED = frozenset({"starting", "stopped", "failed"})
 
 
 async def report(request: Request) -> Answer:
-    """Take a report, if its topics, and those of the report before, are within reach."""
+    """Take a report, if its topics are within reach, and the pipeline of the report before is the principal's."""
     said = request.json(_REPORT)
     expect_ms = checked_expectation_ms(said)
     name = request.params["pipeline"]
     before = request.app.pipelines.find(name)
-    for topic in [*said.topics, *(before.said.topics if before else ())]:
+    for topic in said.topics:
         request.allow(check_name(topic, "topic"))
-    pipelines = request.app.pipelines
-    wall_ns = request.now_ns()
+    by, pipelines = request.principal, request.app.pipelines
+    if before is not None and not before.is_of(by):
+        with request.noting_refusal():
+            raise Forbidden(f"pipeline {name} is not of {by.name}", principal=by.name, name=name)
     is_noted = said.state in _NOTED and (before is None or before.said.state != said.state)
     if is_noted:
         request.admit_line()
-    found = pipelines.report(name, said, wall_ns, expect_ms / 1000)
+    found = pipelines.report(name, said, request.now_ns(), expect_ms / 1000, by)
     if is_noted:
         topics = ", ".join(said.topics) or "no topic"
         done = "" if said.state == "starting" else _done(said)
@@ -47,22 +49,17 @@ def _done(said: PipelineIn) -> str:
     return messages + (files if said.files or not messages else "")
 
 
-def _is_seen(request: Request, one: Reported) -> bool:
-    """Whether the principal reaches all topics of a pipeline."""
-    return all(request.principal.reaches(topic) for topic in one.said.topics)
-
-
 async def list_pipelines(request: Request) -> Answer:
     asked = request.query(PageQuery)
     pipelines = request.app.pipelines
-    seen = [one for one in pipelines.all() if _is_seen(request, one)]
+    seen = [one for one in pipelines.all() if one.is_of(request.principal)]
     page, cursor = page_of(seen, asked, lambda one: one.name)
     return json_response(PipelinesOut([one.out(pipelines.now()) for one in page], cursor))
 
 
 def _found(request: Request) -> Reported:
     one = request.app.pipelines.find(request.params["pipeline"])
-    if one is None or not _is_seen(request, one):
+    if one is None or not one.is_of(request.principal):
         raise NotFound("pipeline", request.params["pipeline"])
     return one
 
@@ -106,6 +103,7 @@ ROUTES = (
         tag="pipelines",
         body=PipelineIn,
         answer=PipelineOut,
+        errors=(ShareFull,),
         topic_in=TopicIn.REST,
     ),
     Route(
