@@ -159,6 +159,12 @@ def test_the_unit_does_not_try_again_what_only_an_operator_can_mend():
     assert "\nExecStartPre=" not in unit
 
 
+def test_the_unit_bounds_memory_and_threads():
+    unit = (DEPLOY / "penstock.service").read_text()
+    for bound in ("MemoryMax", "TasksMax", "LimitNOFILE"):
+        assert re.search(rf"^{bound}=[0-9]+%?$", unit, re.MULTILINE), bound
+
+
 @pytest.mark.tier("test")
 def test_commands_and_flags_of_the_unit_exist():
     commands = re.findall(r"=/usr/bin/penstock (.*)", (DEPLOY / "penstock.service").read_text())

@@ -220,6 +220,89 @@ async def test_of_a_group_a_key_sees_only_what_concerns_its_own_topics(tmp_path)
             assert b"orders" not in reply.body, view
 
 
+async def test_of_members_and_rebalances_a_key_sees_those_of_its_own_topics(tmp_path):
+    async with in_process(tmp_path, AUTH) as broker:
+        admin = bearer((tmp_path / "admin.key").read_text().strip())
+        for name in ("orders", "invoices"):
+            await broker.call("POST", "/topics", {"name": name}, headers=admin)
+
+        async def join(member: str, *topics: str) -> None:
+            body = {"topics": topics, "member_id": member}
+            assert (await broker.call("POST", "/groups/g/join", body, headers=admin)).status == 200
+
+        async def leave(member: str) -> None:
+            await broker.call("POST", "/groups/g/leave", {"member_id": member}, headers=admin)
+
+        await join("hidden-1", "orders")
+        await join("seen", "invoices")
+        await join("hidden-2", "orders")
+        await join("both", "orders", "invoices")
+        await leave("hidden-1")
+        await leave("seen")
+        key = bearer(broker.key("theirs", Role.READONLY, "inv").text)
+        for target in ("/rebalance/stats", "/groups/g"):
+            shown = await broker.call("GET", target, headers=key)
+            assert b"hidden" not in shown.body, target
+            assert b"orders" not in shown.body, target
+            assert b"both" in shown.body, target
+        rebalances = (await broker.call("GET", "/rebalance/stats", headers=key)).json["groups"]["g"]
+        everything = (await broker.call("GET", "/rebalance/stats", headers=admin)).json["groups"][
+            "g"
+        ]
+        # One that a hidden member caused, and that moved partitions of its topics, has no member.
+        assert [one["members"] for one in rebalances] == [["seen"], ["both"], [], ["seen"]]
+        assert [len(one["members"]) for one in everything] == [1] * 6
+
+
+async def test_of_the_registry_a_key_sees_totals_of_its_own_subjects(tmp_path):
+    async with in_process(tmp_path, AUTH) as broker:
+        admin = bearer((tmp_path / "admin.key").read_text().strip())
+        for subject, text in (
+            ("orders-value", '"int"'),
+            ("inv-key", '"int"'),
+            ("inv-value", '"long"'),
+        ):
+            path = f"/subjects/{subject}/versions"
+            reply = await broker.call("POST", path, {"schema": text}, headers=admin)
+            assert reply.status == 200
+        key = bearer(broker.key("theirs", Role.READONLY, "inv").text)
+        for headers, counts in ((key, (2, 2, 2, 11)), (admin, (2, 3, 3, 11))):
+            shown = (await broker.call("GET", "/schemas/stats", headers=headers)).json
+            found = (shown[one] for one in ("schemas", "subjects", "versions", "text_bytes"))
+            assert tuple(found) == counts
+        none = bearer(broker.key("none", Role.READONLY, "bills").text)
+        shown = (await broker.call("GET", "/schemas/stats", headers=none)).json
+        assert (shown["schemas"], shown["subjects"], shown["text_bytes"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [("/topics", 200), ("/health", 200), ("/topics/none", 404), ("/nothing", 404), ("/docs", 200)],
+)
+async def test_no_answer_is_kept_by_a_cache_or_taken_for_another_type(tmp_path, target, status):
+    async with in_process(tmp_path) as broker:
+        reply = await broker.call("GET", target)
+        assert reply.status == status
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["cache-control"] == "no-store"
+        if target == "/docs":
+            assert "frame-ancestors 'none'" in reply.headers["content-security-policy"]
+
+
+async def test_neither_is_an_answer_without_a_body_or_a_stream(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        deleted = await broker.call("DELETE", "/topics/orders")
+        assert deleted.headers["x-content-type-options"] == "nosniff"
+        await broker.topic()
+        await broker.publish("a")
+        for accept in ("application/json", "application/vnd.penstock.batch"):
+            target = "/topics/orders/partitions/0/messages?offset=0"
+            reply = await broker.call("GET", target, headers={"accept": accept})
+            assert reply.headers["cache-control"] == "no-store", accept
+            assert reply.headers["x-content-type-options"] == "nosniff", accept
+
+
 async def test_somebody_who_tries_keys_is_slowed_down(tmp_path):
     async with in_process(tmp_path, AUTH) as broker:
         statuses = [

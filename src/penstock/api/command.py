@@ -59,6 +59,15 @@ class ScopedCommand(Command[R], frozen=True, kw_only=True):
         # A principal reaches all topics of a prefix if it reaches one that is named as the prefix.
         return (self.topic,) if self.topic is not None else self.prefixes or EVERY_TOPIC
 
+    @property
+    def covers_all(self) -> bool:
+        """Whether it is asked of every topic that there is, or may be."""
+        return self.topic is None and not self.prefixes
+
+    def covers_one_of(self, topics: Iterable[str]) -> bool:
+        """Whether it is asked of every topic, or of one of these: of a member that reads them, say."""
+        return self.covers_all or any(map(self.covers, topics))
+
     def covers(self, topic: str) -> bool:
         """Whether a topic is one of those that it is asked of."""
         return (

@@ -306,8 +306,8 @@ class SetMode(_OfSubjectOrAll[None], frozen=True):
     force: bool = False
 
 
-class DescribeRegistry(Command[RegistryDescription], frozen=True):
-    """How much there is in the registry."""
+class DescribeRegistry(_Within[RegistryDescription], frozen=True, kw_only=True):
+    """How much there is in the registry, or in the subjects within some prefixes, and what holds for all subjects."""
 
     action: ClassVar[Action] = Action.SEE_SCHEMAS
     is_query: ClassVar[bool] = True

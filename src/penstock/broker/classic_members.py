@@ -25,10 +25,7 @@ def members_seen(group: ClassicGroup | None, command: ScopedCommand[Any]) -> lis
     """The members that read a topic which the command covers."""
     if group is None:
         return []
-    is_of_all = command.topic is None and not command.prefixes
-    return [
-        one for one in group.members.values() if is_of_all or any(map(command.covers, one.topics))
-    ]
+    return [member for member in group.members.values() if command.covers_one_of(member.topics)]
 
 
 def member_facts(member: ClassicMember, command: ScopedCommand[Any]) -> MemberFacts:

@@ -48,6 +48,13 @@ class Member:
         return float("inf") if self.waits else self.seen_ns + self.session_ms * _MS
 
 
+@dataclass(slots=True)
+class KeptRebalance(Rebalance):
+    """A rebalance with what its members read then: who does not reach any of that is not told of them."""
+
+    topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
 class Membership:
     """Sum of its records. `generation` grows with each new target."""
 
@@ -58,7 +65,9 @@ class Membership:
         self.owners: dict[TopicPartition, str] = {}
         self.target: Mapping[TopicPartition, str] = {}
         self.asked: dict[TopicPartition, int] = {}
-        self.rebalances: deque[Rebalance] = deque(maxlen=_REBALANCES_KEPT)
+        self.rebalances: deque[KeptRebalance] = deque(maxlen=_REBALANCES_KEPT)
+        # What members read that left since the last rebalance.
+        self._left: dict[str, frozenset[str]] = {}
         self.now_ns = 0
         # How long an owner may take to release; set by the broker.
         self.revocation_ms = REVOCATION_MS
@@ -88,7 +97,9 @@ class Membership:
             case MemberSeen():
                 self._seen(record)
             case MemberRemoved(member):
-                for partition in self.members.pop(member).owned:
+                gone = self.members.pop(member)
+                self._left[member] = gone.topics
+                for partition in gone.owned:
                     self._vacate(partition)
             case TargetSet():
                 self._targeted(record)
@@ -128,14 +139,20 @@ class Membership:
     def _targeted(self, record: TargetSet) -> None:
         self.generation, self.assignor = record.generation, record.assignor
         self.target, self.now_ns = record.target, max(self.now_ns, record.at_ns)
+        topics = {
+            name: self.members[name].topics if name in self.members else self._left[name]
+            for name in record.members
+        }
+        self._left.clear()
         self.rebalances.append(
-            Rebalance(
+            KeptRebalance(
                 record.generation,
                 record.cause,
                 record.members,
                 record.wall_ns,
                 record.at_ns,
                 record.passed,
+                topics=topics,
             )
         )
         self._note_settled()

@@ -17,7 +17,7 @@ from ..api.health import Health
 from ..api.keys import CreateKey, DescribeKey, ListKeys, RevokeKey, RotateKey
 from ..api.members import JoinGroup, PollMember
 from ..api.principals import Principal
-from ..api.schemas import DecodeContent, DescribeSchema, ListSubjects, ListUses
+from ..api.schemas import DecodeContent, DescribeRegistry, DescribeSchema, ListSubjects, ListUses
 from ..api.topics import CreateTopic, ListTopics
 from ..api.transaction_answers import StageAnswers
 from ..api.transactions import Stage
@@ -58,6 +58,7 @@ _WITHIN = (
     ListSubjects,
     ListUses,
     DecodeContent,
+    DescribeRegistry,
 )
 
 

@@ -16,7 +16,7 @@ from penstock.api.consume import Poll
 from penstock.api.delays import DescribeDelays
 from penstock.api.fetch import Fetch, Read
 from penstock.api.frames import COMMAND, HELLO, Hello, request_frame
-from penstock.api.groups import ListGroups
+from penstock.api.groups import ListGroups, ListRebalances
 from penstock.api.health import SeeFigures, SeeReliability
 from penstock.api.keys import CreateKey, ListKeys, RevokeKey, RotateKey
 from penstock.api.members import JoinGroup
@@ -29,6 +29,7 @@ from penstock.api.queries import (
     SeeQueryStart,
 )
 from penstock.api.schemas import (
+    DescribeRegistry,
     DescribeSchema,
     Level,
     ListSubjects,
@@ -131,6 +132,9 @@ def test_a_role_and_prefixes_hold_as_over_http(guarded, opened):
     assert mine.call(DescribeSchema(schema_id=schema.schema_id)).text == '"int"'
     with pytest.raises(NotFound):
         mine.call(DescribeSchema(schema_id=other.schema_id))
+    totals = mine.call(DescribeRegistry())
+    assert (totals.schemas, totals.subjects, totals.versions) == (1, 1, 1)
+    assert mine.call(ListRebalances()) == {}
     with pytest.raises(Forbidden):
         mine.call(Read("other", 0))
     with pytest.raises(Forbidden):

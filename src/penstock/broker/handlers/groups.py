@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command, ScopedCommand
@@ -40,6 +39,7 @@ from ...delivery import Delivery
 from ...delivery.commands import rewind
 from ...delivery.offsets import each_offset
 from ...errors import GroupBusy, NotFound, Refused
+from ...groups import Membership
 from ...groups.classic import ClassicMember
 from .. import groups
 from ..classic_members import STATES, member_facts, members_seen
@@ -139,8 +139,9 @@ def describe_group(node: "Node", command: DescribeGroup, now: Now) -> GroupFacts
                 *node.assigned.last_poll(command.group, one.id),
             )
             for one in membership.members.values()
+            if command.covers_one_of(one.topics)
         ),
-        tuple(_covered(one, command) for one in membership.rebalances),
+        tuple(_seen(membership, command)),
         dict(sorted(held.items())),
         node.pollers.of_group(command.group, command.covers, now),
     )
@@ -168,16 +169,33 @@ def _with_classic(node: "Node", command: DescribeGroup, facts: GroupFacts) -> Gr
 def list_rebalances(node: "Node", command: ListRebalances, _now: Now) -> dict[str, list[Rebalance]]:
     reading = {name for one in _partitions(node, command) for name, _ in one.user_groups()}
     return {
-        name: [_covered(one, command) for one in membership.rebalances]
+        name: [*_seen(membership, command)]
         for name, membership in node.assigned.groups.items()
         if name in reading
     }
 
 
-def _covered(rebalance: Rebalance, command: ScopedCommand[Any]) -> Rebalance:
-    """A copy, which stays as it is, without partitions that the command does not cover."""
-    passed = tuple(one for one in rebalance.passed if command.covers(one.partition.topic))
-    return replace(rebalance, passed=passed)
+def _seen(membership: Membership, command: ScopedCommand[Any]) -> Iterator[Rebalance]:
+    """Copies, which stay as they are, of the rebalances that had to do with topics which the command covers.
+
+    Of those they have the members that read such a topic, and the partitions of such topics.
+    """
+    for rebalance in membership.rebalances:
+        members = tuple(
+            name for name in rebalance.members if command.covers_one_of(rebalance.topics[name])
+        )
+        passed = tuple(one for one in rebalance.passed if command.covers(one.partition.topic))
+        if members or passed or command.covers_all:
+            yield Rebalance(
+                rebalance.generation,
+                rebalance.cause,
+                members,
+                rebalance.wall_ns,
+                rebalance.began_ns,
+                passed,
+                rebalance.forced,
+                rebalance.took_ms,
+            )
 
 
 def describe_lag(node: "Node", command: DescribeLag, now: Now) -> GroupLag:

@@ -173,13 +173,21 @@ def set_mode(node: "Node", command: SetMode, now: Now) -> None:
     node.record_meta(records, now)
 
 
-def describe_registry(node: "Node", _command: DescribeRegistry, _now: Now) -> RegistryDescription:
-    registry = node.schemas
+def describe_registry(node: "Node", command: DescribeRegistry, _now: Now) -> RegistryDescription:
+    registry, within = node.schemas, command.within
+    subjects = [
+        versions for name, versions in registry.subjects.items() if name.startswith(within or "")
+    ]
+    schemas, text_bytes = len(registry.schemas), registry.text_bytes
+    if within:
+        ids = {version.schema_id for versions in subjects for version in versions.values()}
+        schemas = len(ids)
+        text_bytes = sum(len(registry.schemas[schema_id].text) for schema_id in ids)
     return RegistryDescription(
-        len(registry.schemas),
-        len(registry.subjects),
-        sum(map(len, registry.subjects.values())),
-        registry.text_bytes,
+        schemas,
+        len(subjects),
+        sum(map(len, subjects)),
+        text_bytes,
         registry.level(GLOBAL),
         registry.mode(GLOBAL),
     )

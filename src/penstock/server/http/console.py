@@ -29,12 +29,11 @@ _POLICY = (
 )
 _HEADERS: HeaderPairs = (
     (b"content-security-policy", _POLICY),
-    (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
-    # Kept, and asked for again each time: a new version of the broker is seen at once.
-    (b"cache-control", b"no-cache"),
 )
+# Kept, and asked for again each time: a new version of the broker is seen at once.
+_CACHING = b"no-cache"
 
 
 class StaticFile(NamedTuple):
@@ -80,8 +79,8 @@ def _answer(request: Request, path: str) -> Response:
     found = _static_files()[path]
     headers = (*_HEADERS, (b"etag", found.etag))
     if found.etag in (request.header(b"if-none-match") or b""):
-        return Response(b"", 304, found.content_type, headers)
-    return Response(found.content, 200, found.content_type, headers)
+        return Response(b"", 304, found.content_type, headers, caching=_CACHING)
+    return Response(found.content, 200, found.content_type, headers, caching=_CACHING)
 
 
 _START_PAGE = """<!doctype html>

@@ -209,8 +209,10 @@ async def _docs(request: Request) -> Answer:
 
 # The pages need nothing from anywhere, so they may load nothing.
 PAGE_HEADERS = (
-    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
-    (b"x-content-type-options", b"nosniff"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
 )
 ROUTES = (
     Route(

@@ -28,7 +28,10 @@ TEXT = b"text/plain; charset=utf-8"
 _WITHOUT_BODY = frozenset({204, 304})
 # Larger bodies are written in pieces of this size.
 PIECE_BYTES = 64 * 1024
-_FIELDS = b"x-request-id: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n"
+# What is answered may be messages of users: no cache keeps it, and no browser takes it for another type.
+_GUARDS = b"x-content-type-options: nosniff\r\ncache-control: %b\r\n"
+_FIELDS = b"x-request-id: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n" + _GUARDS
+_NO_STORE = b"no-store"
 
 encode_json = msgspec.json.Encoder().encode
 
@@ -42,13 +45,15 @@ class Response:
     content_type: bytes = JSON
     headers: HeaderPairs = ()
     is_last: bool = False
+    caching: bytes = _NO_STORE
 
     def fields(self, request_id: bytes) -> bytes:
         """The headers of this answer as they are sent, without those that every answer has."""
         lines = b"".join([b"%b: %b\r\n" % one for one in self.headers])
         if self.status in _WITHOUT_BODY:
-            return b"x-request-id: %b\r\n%b" % (request_id, lines)
-        return _FIELDS % (request_id, self.content_type, len(self.body)) + lines
+            return (b"x-request-id: %b\r\n" + _GUARDS + b"%b") % (request_id, self.caching, lines)
+        size = len(self.body)
+        return _FIELDS % (request_id, self.content_type, size, self.caching) + lines
 
     async def send(self, request: "Request") -> None:
         """ClientGone if the client leaves meanwhile. So for all kinds of answers."""
@@ -84,10 +89,8 @@ class Stream:
 
     async def send(self, request: "Request") -> None:
         connection = request.connection
-        fields = b"x-request-id: %b\r\ncontent-type: %b\r\ncache-control: no-store\r\n" % (
-            request.id,
-            self.content_type,
-        )
+        fields = b"x-request-id: %b\r\ncontent-type: %b\r\n" % (request.id, self.content_type)
+        fields += _GUARDS % _NO_STORE
         # HTTP/1.0 has no chunks: there the end of the connection is the end of the answer.
         is_chunked = request.version != "1.0"
         if is_chunked:
@@ -114,7 +117,7 @@ class SendfileResponse:
 
     async def send(self, request: "Request") -> None:
         connection = request.connection
-        fields = _FIELDS % (request.id, self.content_type, self.body.size)
+        fields = _FIELDS % (request.id, self.content_type, self.body.size, _NO_STORE)
         fields += b"".join([b"%b: %b\r\n" % one for one in self.headers])
         head = connection.begin_answer(request, self.status, fields)
         transfer = connection.begin_file(head, self.body)

@@ -248,7 +248,7 @@ async def list_contexts(request: Request) -> Answer:
 
 
 async def stats(request: Request) -> Answer:
-    found = await request.execute(DescribeRegistry())
+    found = await request.execute(DescribeRegistry(within=request.principal.prefixes))
     level, mode = found.level.value, found.mode.value
     counts = found.schemas, found.subjects, found.versions, found.text_bytes
     return answer(request, RegistryOut(*counts, level, mode))
