@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -254,6 +255,18 @@ async def test_a_connection_over_tls_that_has_ended_says_with_whom_it_was():
     assert link.certificate == {"serialNumber": "1"}
 
 
+class AcceptedLink(Link):
+    """A connection that tells of itself once it is there."""
+
+    def __init__(self, accept: Callable[[Link], None]) -> None:
+        super().__init__()
+        self._accept = accept
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._accept(self)
+
+
 class WaitingPeer:
     """Node 1, which leads nothing: it answers who it is when it may, and grants every claim."""
 
@@ -284,7 +297,7 @@ async def test_a_node_that_is_promoted_while_it_asks_its_peer_does_not_claim_ano
 ):
     peer = WaitingPeer()
     server = await asyncio.get_running_loop().create_server(
-        lambda: Link(peer.accept), "127.0.0.1", 0
+        lambda: AcceptedLink(peer.accept), "127.0.0.1", 0
     )
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     node, _ = await started(tmp_path, ClusterFacts("c", 258, led=True, copies=2), peers=(address,))

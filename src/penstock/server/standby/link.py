@@ -117,10 +117,9 @@ def _ignore() -> None:
 
 
 class Link(asyncio.Protocol):
-    """One connection. Belongs to the event loop. `on_made` is called with it once it is there."""
+    """One connection. Belongs to the event loop."""
 
-    def __init__(self, on_made: Callable[["Link"], None] | None = None) -> None:
-        self._on_made = on_made
+    def __init__(self) -> None:
         self._frames: FrameReader[PeerFrame] = FrameReader(_decode_frame, INTRODUCTION_BYTES_MAX)
         # Frames that nothing has taken yet, and who waits for one.
         self._received: deque[tuple[PeerFrame, memoryview]] = deque()
@@ -143,8 +142,6 @@ class Link(asyncio.Protocol):
         self.host = str(name[0]) if name else "unknown"
         self.certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
         self.heard_at = time.monotonic()
-        if self._on_made is not None:
-            self._on_made(self)
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = time.monotonic()

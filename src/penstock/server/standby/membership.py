@@ -108,7 +108,7 @@ class Membership:
         """Listen for the peer, and decide a very first start. Refused: this node may not begin a cluster."""
         if not self.facts.cluster_id and not self.cluster.follow:
             await self._begin_cluster()
-        await self._listener.start(listener, self._accepting)
+        self._listener.start(listener, self._accepting)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def _begin_cluster(self) -> None:
@@ -127,7 +127,7 @@ class Membership:
         self.lead(epoch)
 
     async def stop(self) -> None:
-        self._listener.stop()
+        await self._listener.stop()
         if self._watching is not None:
             self._watching.cancel()
 

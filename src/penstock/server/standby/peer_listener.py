@@ -3,8 +3,10 @@
 import asyncio
 import socket
 import ssl
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,34 +21,108 @@ if TYPE_CHECKING:
     from .membership import Membership
 
 
+# Peers are a few, and each has a handful of connections; those that never say who they are must not be more than these.
+STRANGERS_PER_ADDRESS_MAX = 16
+STRANGERS_MAX = 256
+_ACCEPT_AGAIN_S = 1.0
+_BACKLOG = 100
+
+
+class Strangers:
+    """Connections by address that have not said yet who they are. Bounded, of an address and in all."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def admit(self, host: str) -> bool:
+        """Count one more of an address; False: there are too many already."""
+        is_room = self._counts[host] < STRANGERS_PER_ADDRESS_MAX
+        if not is_room or self._counts.total() >= STRANGERS_MAX:
+            return False
+        self._counts[host] += 1
+        return True
+
+    def forget(self, host: str) -> None:
+        """One of an address is known by now, or gone."""
+        self._counts[host] -= 1
+        if not self._counts[host]:
+            del self._counts[host]
+
+
 class PeerListener:
     """The listener for peers of a node, with its connections."""
 
     def __init__(self, membership: "Membership") -> None:
         self._membership = membership
-        self._links: set[asyncio.Task[None]] = set()
+        self._strangers = Strangers()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._said = ""
-        self._server: asyncio.Server | None = None
+        self._accepting: asyncio.Task[None] | None = None
 
-    async def start(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Link(self._accept), sock=listener, ssl=context
-        )
+    def start(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
+        """Accept connections from now on. With a context a connection begins with TLS, and in time, or it ends."""
+        listener.setblocking(False)
+        listener.listen(_BACKLOG)
+        self._accepting = self._begin(self._accept(listener, context))
 
-    def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for task in self._links:
+    async def stop(self) -> None:
+        """Hang up, and return when nothing listens any more."""
+        for task in self._tasks:
             task.cancel()
+        if self._accepting is not None:
+            await asyncio.wait((self._accepting,))
 
-    def _accept(self, link: Link) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(link))
-        self._links.add(task)
-        task.add_done_callback(self._links.discard)
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _serve(self, link: Link) -> None:
+    async def _accept(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
+        with listener:
+            await self._accept_from(listener, context)
+
+    async def _accept_from(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listener)
+            except OSError as error:
+                self._say(f"no peer can connect: {error.strerror}")
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            host = str(address[0])
+            if self._strangers.admit(host):
+                self._begin(self._meet(connection, host, context))
+            else:
+                self._say(f"peer {host} refused: too many connections do not say who they are")
+                connection.close()
+            # A flood of connections leaves the loop its turns.
+            await asyncio.sleep(0)
+
+    async def _meet(
+        self, connection: socket.socket, host: str, context: ssl.SSLContext | None
+    ) -> None:
+        """Serve a connection, from the first byte of TLS on. It is a stranger's until it has said who it is."""
+        with ExitStack() as known:
+            known.callback(self._strangers.forget, host)
+            try:
+                _, link = await asyncio.get_running_loop().connect_accepted_socket(
+                    Link,
+                    connection,
+                    ssl=context,
+                    ssl_handshake_timeout=None if context is None else FIRST_FRAME_S,
+                )
+            except (
+                OSError
+            ) as error:  # Of TLS, or the other side has hung up, or did not begin in time.
+                self._say(f"peer {host} refused: {error.strerror or error}")
+                return
+            await self._serve(link, known.close)
+
+    async def _serve(self, link: Link, become_known: Callable[[], None]) -> None:
         try:
-            await self._answer(link)
+            await self._answer(link, become_known)
         except Unreachable:
             pass  # The other side has hung up.
         except PenstockError as error:
@@ -63,12 +139,13 @@ class PeerListener:
             self._said = text
             self._membership.logger.warning("%s", text)
 
-    async def _answer(self, link: Link) -> None:
+    async def _answer(self, link: Link, become_known: Callable[[], None]) -> None:
         membership = self._membership
         async with asyncio.timeout(FIRST_FRAME_S):
             told: Introduction = await link.expect(Introduction)
         membership.check(told, link)
         link.introduced()
+        become_known()
         link.send(membership.introduction(told.purpose))
         if told.role == OPERATOR:
             await self._operate(link, told.node)
