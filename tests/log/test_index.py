@@ -39,9 +39,13 @@ FIRST, SECOND = path_of(f"{0:020}"), path_of(f"{30:020}")
 def two_segments(disk: SimDisk) -> Log:
     """Twice thirty messages, a second apart, in batches of one, and a message in a third segment."""
     log = new_log(CONFIG, disk)
+    fill(log)
+    return log
+
+
+def fill(log: Log) -> None:
     for number in range(61):
         put(log, 1, now_ns=NOW_NS + number * SECOND_NS)
-    return log
 
 
 def closed(disk: SimDisk) -> SimDisk:
@@ -311,6 +315,25 @@ def test_an_index_without_room_on_the_disk_stops_nobody():
     log, recovery = open_small(SimDisk(disk.tree()), CONFIG)
     assert recovery.is_clean
     check_lookups(log)
+
+
+@pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
+@pytest.mark.parametrize("base_offset", [0, 30, 60])
+def test_an_index_with_a_directory_in_its_place_stops_neither_a_publish_nor_the_end(
+    base_offset, suffix
+):
+    disk = SimDisk()
+    log = new_log(CONFIG, disk)
+    path = path_of(f"{base_offset:020}{suffix}")
+    disk.vanish(path)
+    disk.make_directories(path)
+    fill(log)
+    log.sync(with_checkpoint=True)
+    check_lookups(log)
+    log.close()
+    log, _ = open_small(SimDisk(disk.tree()), CONFIG)
+    check_lookups(log)
+    log.close()
 
 
 def every_gap(log: Log) -> Iterator[int]:

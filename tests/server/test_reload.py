@@ -177,6 +177,73 @@ def test_a_reload_that_is_asked_for_during_the_start_follows_it(tmp_path):
             process.kill()
 
 
+def test_settings_that_are_gone_are_not_those_of_an_empty_file(tmp_path):
+    settings = tmp_path / "penstock.yaml"
+    settings.write_text("broker: {id: first}\n")
+    with served(tmp_path / "data") as broker:
+        settings.unlink()
+        broker.signal(signal.SIGHUP)
+        assert "penstock.yaml: No such file" in said(broker, "not reloaded")
+        sections = broker.call("GET", "/admin/settings").json["sections"]
+        values = {setting["name"]: setting["value"] for setting in sections["broker"]}
+        assert values["id"] == "first"
+        settings.write_text("broker: {id: first}\n")
+        broker.signal(signal.SIGHUP)
+        said(broker, "reloaded; all of it")
+        assert broker.stop() == 0
+
+
+def test_a_file_of_settings_that_came_later_has_to_stay(tmp_path):
+    settings = tmp_path / "penstock.yaml"
+    with served(tmp_path / "data") as broker:
+        broker.signal(signal.SIGHUP)
+        said(broker, "reloaded; all of it")
+        settings.write_text("broker: {id: second}\n")
+        broker.signal(signal.SIGHUP)
+        said(broker, "restart for: broker.id")
+        settings.unlink()
+        broker.signal(signal.SIGHUP)
+        assert "penstock.yaml: No such file" in said(broker, "not reloaded")
+        assert broker.stop() == 0
+
+
+OPENING_FOR_EVER = """
+import os, signal, time
+from penstock.runtime.threads import ThreadDriver
+from penstock.cli import main
+
+opened = ThreadDriver.__init__
+
+def open_and_wait(driver, *arguments):
+    opened(driver, *arguments)
+    os.kill(os.getpid(), signal.{name})
+    time.sleep(600)
+
+ThreadDriver.__init__ = open_and_wait
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_while_the_data_is_opened_ends_the_process_in_good_order(tmp_path, name):
+    data = tmp_path / "data"
+    with served(data) as broker:
+        assert broker.call("POST", "/topics", {"name": "orders", "num_partitions": 1}).status == 201
+        sent = {"messages": [{"value": "lamp"}]}
+        assert broker.call("POST", "/topics/orders/messages", sent).status == 200
+        broker.kill()
+    words = ["serve", "--port", "0", "--data-dir", str(data)]
+    command = [sys.executable, "-c", OPENING_FOR_EVER.format(name=name), *words]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    assert "stopped while the data was opened" in ended.stderr
+    assert "listens on" not in ended.stderr
+    with served(data) as broker:
+        read = broker.call("GET", "/topics/orders/partitions/0/messages").json["messages"]
+        assert [message["value"] for message in read] == ["lamp"]
+        assert broker.stop() == 0
+
+
 def test_one_connection_too_many_is_told_so(tmp_path):
     with served(tmp_path / "data", environment={"PENSTOCK_HTTP__CONNECTIONS_MAX": "2"}) as broker:
         first, second = broker.connect(), broker.connect()

@@ -66,7 +66,8 @@ def serve(file: Path | None, **flags: Any) -> None:
 
     delay_reload()
     warn_of_variables()
-    settings = load_settings(file, flags)
+    sources = SettingsSources(file, flags)
+    settings = sources.load()
     require_directory(settings.broker.data_dir)
 
     from ..errors import PenstockError
@@ -75,7 +76,7 @@ def serve(file: Path | None, **flags: Any) -> None:
     from ..server.serving import Serving
 
     logger = configure_logging(settings.log)
-    serving = Serving(settings, lambda: load_settings(file, flags), logger)
+    serving = Serving(settings, sources.load, logger)
     try:
         serving.run(say_where)
     except Exception as error:
@@ -139,6 +140,19 @@ def _any_settings(words: Sequence[str]) -> dict[tuple[str, str], Any]:
             raise click.UsageError(f"--set takes SECTION.KEY=VALUE, not {word!r}")
         found[section, key] = value.strip()
     return found
+
+
+class SettingsSources:
+    """Where a broker's settings come from. A file that was read once has to be there whenever they are read again."""
+
+    def __init__(self, file: Path | None, flags: dict[str, Any]) -> None:
+        self._file, self._flags = file, flags
+
+    def load(self) -> "Settings":
+        """Returns the settings as they are now. InvalidSettings: something is wrong, or the file is gone."""
+        if self._file is None and Path(DEFAULT_FILE).exists():
+            self._file = Path(DEFAULT_FILE)
+        return load_settings(self._file, self._flags)
 
 
 def load_settings(file: Path | None, flags: dict[str, Any]) -> "Settings":

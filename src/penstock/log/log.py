@@ -7,7 +7,6 @@ and reported back with `synced`.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from ..codec import HEAD_BYTES, Encoded, Head, read_head, seed_of
 from ..codec.head import HEAD, head_of, pack_head, place, verify_body
 from ..config import OFF, LogConfig
-from ..errors import DamagedBatch, FileMissing, MalformedBatch, NoSpace, OffsetOutOfRange
+from ..errors import DamagedBatch, MalformedBatch, OffsetOutOfRange
 from ..model import Buffer, Epoch, LogEnd, LogId, Offset
 from ..ports import Disk
 from .checkpoint import Checkpoint, EpochStart, MetaMark
@@ -235,8 +234,7 @@ class Log:
         sealed.is_index_saved = False
         sealed.last_time_known = sealed.index().last_time
         self.note_index(sealed)
-        with suppress(NoSpace):
-            sealed.write_index()
+        sealed.save_index()
         return self.segments[-1]
 
     def add_segment(self, base_offset: int) -> None:
@@ -389,8 +387,7 @@ class Log:
             or bytes_unchecked >= self.config.checkpoint_bytes
         ):
             # If the directory is gone, running the plan says so to those that wait for this log.
-            with suppress(NoSpace, FileMissing):
-                self.segments[-1].write_index()
+            self.segments[-1].save_index()
             checkpoint = self.checkpoint()
         dirty = tuple([(one, one.size) for one in self.segments if one.size > one.synced_size])
         return SyncPlan(

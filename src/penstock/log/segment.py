@@ -157,10 +157,14 @@ class Segment:
     def unload_index(self) -> None:
         """Free the memory of the index. One that had to be built is saved first."""
         if self.loaded is not None and not self.is_index_saved:
-            # A link or a directory in its place stays there.
-            with suppress(NoSpace, Damaged, Refused):
-                self.write_index()
+            self.save_index()
         self.loaded = None
+
+    def save_index(self) -> None:
+        """Save the index if that is possible: without room, without the right, or with a link or a directory in its
+        place, it is built anew when it is needed."""
+        with suppress(NoSpace, Damaged, Refused):
+            self.write_index()
 
     def write_index(self) -> None:
         """Save the index. Neither synced nor renamed into place: a torn one is recognised and rebuilt."""

@@ -42,7 +42,7 @@ from .logs import configure_logging
 from .otlp import SpanExport
 from .settings import Settings
 from .settings_sources import needs_restart, with_live
-from .signals import handle_signals
+from .signals import end_at_once, handle_signals
 from .standby.leader import LeaderRole
 from .standby.turns import serve_in_turns
 from .tls import check_certificate, expires_at_ns, load_certificate, server_context
@@ -71,6 +71,11 @@ class Serving:
         import uvloop
 
         raise_descriptor_limit()
+        end_at_once(
+            lambda: self.logger.info(
+                "stopped while the data was opened: only what the recovery did until now has changed"
+            )
+        )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._serve(on_ready))
 
@@ -140,6 +145,9 @@ class Serving:
             binary = BinaryServer(self._binary_service(app, listener), binary_listener)
             await binary.start()
         self._handle_signals(loop, stopped, app, context, binary)
+        if self.is_stopping:
+            # The signal came between two roles.
+            stopped.set()
         sweeper = loop.create_task(self._sweep(app, binary))
         self.ready("" if binary is None else binary.address)
         collect_seldom()
