@@ -6,11 +6,14 @@ import cramjam
 
 from ..errors import MalformedBatch
 from ..model import Buffer
+from .stated_size import zstd_size
 
 # Level 3 is zstd's own default. Level 1 saves a third of the time and costs a tenth of the size on JSON.
 ZSTD_LEVEL = 3
 # Saving less than an eighth does not pay for unpacking at every read; RocksDB has the same limit.
 SAVING = 8
+# A byte of a length adds 255 bytes, and no other adds more than that.
+_LZ4_RATIO_MAX = 255
 
 
 class Compression(IntEnum):
@@ -35,7 +38,16 @@ def _compress(body: bytes, wanted: Compression) -> Buffer:
 
 
 def decompress(stored: Buffer, kind: Compression, *, size: int) -> Buffer:
-    """Returns the body of a compressed batch, of exactly `size` bytes; never allocates more. MalformedBatch."""
+    """Returns the body of a compressed batch, of exactly `size` bytes; never allocates more. MalformedBatch.
+
+    Nothing is unpacked of what says itself that it is larger, or cannot be so large.
+    """
+    if kind is Compression.ZSTD:
+        stated = zstd_size(memoryview(stored)) or 0
+        if stated > size:
+            raise MalformedBatch(f"body size {size}, the first frame alone says {stated}")
+    elif size > _LZ4_RATIO_MAX * len(stored):
+        raise MalformedBatch(f"body size {size}, {len(stored)} bytes of lz4 cannot hold so much")
     body = bytearray(size)
     unpack = (
         cramjam.lz4.decompress_block_into

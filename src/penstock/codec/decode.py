@@ -206,6 +206,14 @@ def decode_messages(
     return Messages(open_body(batch, head, size_max=size_max), head)
 
 
+def messages_of(batch: Buffer, head: Head, body: Body) -> Sequence[Message]:
+    """Returns the messages of a batch that was opened already, and is unpacked no second time."""
+    is_unpacked = head.encoding == ENCODING_KAFKA or head.attributes & COMPRESSION_MASK
+    if is_unpacked or memoryview(batch).readonly:
+        return Messages(body, head)
+    return decode_messages(batch, head, size_max=head.body_size)
+
+
 def _single_value(batch: Buffer, head: Head, size_max: int) -> Message | None:
     """Returns the message of a batch of one bare value, in a fifth of the time; None for any other batch."""
     size = head.body_size - EVEN_COLUMNS.size

@@ -62,7 +62,7 @@ def open_verbatim(stored: memoryview, head: Head) -> Body:
     if size < 0:
         raise MalformedBatch(f"body size {head.body_size} for a record batch")
     try:
-        data = unpack(stored[HEADER_BYTES:], header.packing, size_max=size, size=size)
+        data = unpack(stored[HEADER_BYTES:], header.packing, size_max=size)
     except TooLarge as error:
         raise MalformedBatch(f"body size {head.body_size}: {error}") from None
     if len(data) != size:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...codec import HEAD_BYTES, Encoded, Origin, decode_messages, verify
+from ...codec import HEAD_BYTES, Encoded, Origin, verify
 from ...codec.body import Body, Column
-from ...codec.decode import due_times, open_body
+from ...codec.decode import due_times, messages_of, open_body
 from ...codec.numbers import largest_of
 from ...config import LimitsConfig
 from ...errors import MalformedBatch, TooLarge
@@ -54,7 +54,7 @@ def checked_batch(batch: Buffer, limits: LimitsConfig) -> CheckedBatch:
     is_delayed = Column.DUE_AT in body.numbers
     if not has_idempotency_keys and not is_delayed:
         return CheckedBatch(encoded)
-    messages = decode_messages(batch, head, size_max=limits.batch_bytes_max)
+    messages = messages_of(batch, head, body)
     return CheckedBatch(encoded, messages, due_times(body).tolist() if is_delayed else None)
 
 
