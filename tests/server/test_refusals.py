@@ -98,12 +98,16 @@ class Desk:
     async def sends(self, command, by: str) -> None:
         await asyncio.get_running_loop().run_in_executor(self.sender, self._send, command, by)
 
-    def _send(self, command, by: str) -> None:
+    def connected(self, by: str) -> RawClient:
+        """A client of the binary port that has shown its key; for `sender`, since the loop answers it."""
         client = self.clients.get(by)
         if client is None:
             client = self.clients[by] = RawClient(self.port)
             client.hello(self.keys[by].text)
-        client.call(command)
+        return client
+
+    def _send(self, command, by: str) -> None:
+        self.connected(by).call(command)
 
     async def rest(self) -> None:
         """Return when no thread has anything to do any more."""

@@ -73,7 +73,9 @@ class ParkedPoll:
         "was_parked",
     )
 
-    def __init__(self, driver: "AsyncDriver", room: _Room, on_done: Callable[[], None]) -> None:
+    def __init__(
+        self, driver: "AsyncDriver", room: _Room, on_done: Callable[["ParkedPoll"], None]
+    ) -> None:
         self._driver, self._room, self._on_done = driver, room, on_done
         self._timer: asyncio.TimerHandle | None = None
         self._is_parked = self.was_parked = False
@@ -124,7 +126,7 @@ class ParkedPoll:
     def _done(self) -> None:
         if self._is_parked:
             self._leave()
-            self._on_done()
+            self._on_done(self)
 
     def cancel(self) -> None:
         """Wait no longer, and give back what has come meanwhile. The caller hears nothing any more."""
@@ -134,6 +136,7 @@ class ParkedPoll:
 
     def give_back(self) -> None:
         """Let go of what has come: the caller has left, and does not ask for the outcome."""
+        self._forget_each_other()
         self._room.abandon(self._waiter)
 
     def _leave(self) -> None:
@@ -144,9 +147,14 @@ class ParkedPoll:
 
     def outcome(self) -> LeasedMessages:
         """What was leased, none perhaps; or raises why nothing could be."""
+        self._forget_each_other()
         if self._ticket is not None:
             self._ticket.check()
         return self._waiter.outcome()
+
+    def _forget_each_other(self) -> None:
+        """The poll is over: a waiter that knows it would keep it, with all its messages, until the collector looks."""
+        self._waiter.on_settled = self._timer = None
 
 
 class AsyncDriver:
@@ -382,9 +390,9 @@ class AsyncDriver:
         command: Poll | PollMember,
         principal: Principal,
         timeout_ns: int,
-        on_done: Callable[[], None],
+        on_done: Callable[[ParkedPoll], None],
     ) -> ParkedPoll:
-        """Begin a poll that may wait. `on_done` is called by the loop, once, if it is parked now."""
+        """Begin a poll that may wait. `on_done` is called by the loop, once, with the poll, if it is parked now."""
         room: _Room = self.driver.polls if isinstance(command, Poll) else self.driver.members
         poll = ParkedPoll(self, room, on_done)
         poll.begin(command, principal, timeout_ns)

@@ -49,9 +49,10 @@ class Waiter(Generic[C]):
             self.messages, self.error, self.is_settled = messages, error, True
         if self._pending is not None and self._pending.locked():
             self._pending.release()
-        if self.on_settled is not None:
+        on_settled = self.on_settled
+        if on_settled is not None:
             try:
-                self.on_settled()
+                on_settled()
             except RuntimeError:
                 # Its event loop is closed. Not for the thread to hear that published, or closes the driver.
                 self.messages = LeasedMessages()

@@ -398,9 +398,9 @@ class Commands:
         self._service.budget.require_room()
         if wait_ms:
             connection.check_parking(correlation)
-        poll: ParkedPoll
 
-        def done() -> None:
+        # It is given the poll: if it held the poll by itself, that ring would keep the messages for the collector.
+        def done(poll: ParkedPoll) -> None:
             if connection.is_leaving:
                 # The loop tells of the end after what it has to do for the publisher.
                 poll.give_back()
