@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock import Broker
 from penstock.cli.exits import Exit, run
 from penstock.cli.root import root
 from penstock.codec import Columns, Compression, encode
@@ -157,6 +158,27 @@ def test_a_link_is_not_for_a_repair_to_touch(data, tmp_path, capsys) -> None:
     assert "nothing was changed" in capsys.readouterr().err
     assert segment.is_symlink()
     assert not list((data / LOG).glob("*.cut-*"))
+
+
+def test_a_repair_follows_no_link_out_of_the_directory(tmp_path, capsys) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for directory in (inside, outside):
+        with Broker(directory) as broker:
+            broker.create_topic("orders", partitions=1)
+            broker.publish("orders", b"lamp")
+    log = outside / "topics" / "default" / "orders.1" / "partition-0" / "messages" / f"{0:020d}.log"
+    damaged = log.read_bytes()[:-1]
+    log.write_bytes(damaged)
+    (inside / "topics" / "default" / "linked.7").symlink_to(log.parent.parent.parent)
+    for words in (["--dry-run"], []):
+        assert run(root, ["log", "repair", str(inside), *words]) == Exit.REFUSED
+        told = capsys.readouterr()
+        assert f"a link leads out of {inside}, to {log.parent}" in told.err
+        assert "orders.1" in told.out
+    assert log.read_bytes() == damaged
+    # Under its own name it may be repaired.
+    assert run(root, ["log", "repair", str(outside)]) == Exit.OK
+    assert log.read_bytes() != damaged
 
 
 def test_a_directory_in_use_is_read_and_said_to_be_so_but_not_repaired(data, capsys) -> None:

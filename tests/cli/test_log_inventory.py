@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,6 +142,38 @@ def test_directories_that_meta_does_not_know_are_told_and_damage_if_they_hold_me
         ("damage", "unknown", "topics/default/older.7/partition-0"),
         ("note", "unknown", "topics/default/orders.1/partition-2"),
     }
+
+
+@pytest.mark.parametrize("command", ["verify", "repair"])
+def test_a_topic_of_which_only_the_intent_is_left_is_damage_if_it_holds_messages(
+    tmp_path, capsys, command
+):
+    """The record that it was made was damaged, and a repair took it out."""
+    data = tmp_path / "data"
+    source = "import os, sys, penstock\nbroker = penstock.Broker(sys.argv[1])\n"
+    source += "broker.create_topic('orders', partitions=1)\nbroker.publish('orders', b'lamp')\n"
+    source += "broker.sync()\nos._exit(0)\n"
+    subprocess.run([sys.executable, "-c", source, str(data)], check=True)
+    heads = dump_of(data / "meta", capsys)
+    # By far the largest: it has the settings of the topic.
+    made = max(heads, key=lambda head: head["length"])
+    log = Path(made["file"])
+    content = bytearray(log.read_bytes())
+    content[made["position"] + made["length"] // 2] ^= 1
+    log.write_bytes(content)
+    run(root, ["log", "repair", str(data / "meta")])
+    capsys.readouterr()
+    assert run(root, ["log", command, str(data)]) == Exit.FOUND_PROBLEMS
+    told = capsys.readouterr().out
+    assert "topics/default/orders.1/partition-0" in told
+    assert "meta does not know it" in told
+    assert "NOT GOOD" in told
+
+
+def dump_of(log: Path, capsys) -> list[dict]:
+    """The heads of the batches of a log."""
+    assert run(root, ["log", "dump", str(log), "--heads", "--json"]) == Exit.OK
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_a_lost_meta_is_damage(data, capsys):

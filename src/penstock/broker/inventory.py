@@ -139,11 +139,11 @@ def _older(disk: Disk, facts: TopicFacts, topics: Topics, meta: Log) -> Iterator
 
 def _unknown(disk: Disk, entries: list[str], topics: Topics) -> Iterator[Problem]:
     known = {facts.directory: facts.partitions for facts in topics.by_id.values()}
-    # What an intent names is on its way, in or out.
-    intended = {facts.directory for facts in topics.deleted.values()}
-    intended |= {one.directory for one in topics.planned.values()}
+    # What an intent names is on its way, in or out. What is on its way in has no messages yet.
+    leaving = {facts.directory for facts in topics.deleted.values()}
+    planned = {plan.directory for plan in topics.planned.values()}
     for directory in entries:
-        if directory in intended:
+        if directory in leaving:
             continue
         for name in _names_in(disk, directory):
             number = name.removeprefix(_PARTITION)
@@ -151,6 +151,8 @@ def _unknown(disk: Disk, entries: list[str], topics: Topics) -> Iterator[Problem
                 continue
             path = f"{directory}/{name}"
             size = _message_bytes(disk, path)
+            if directory in planned and not size:
+                continue
             severity = Severity.DAMAGE if size else Severity.NOTE
             reason = "meta does not know it, so nothing uses it"
             yield Problem(severity, ProblemKind.UNKNOWN, path, reason, 0, size)

@@ -307,7 +307,7 @@ def repair(
         print_location(location, is_json=is_json)
         return repair_one(disk, location, log_id, is_dry=is_dry, is_json=is_json)
 
-    outcome = for_each_log(directory, mend, is_changed=not is_dry)
+    outcome = for_each_log(directory, mend, is_changed=not is_dry, is_inside_only=True)
     ctx.exit(with_inventory(directory, outcome, is_json=is_json))
 
 
@@ -346,11 +346,24 @@ def repair_one(
 
 
 def for_each_log(
-    directory: Path, act: Callable[[LogLocation, "Disk"], bool], *, is_changed: bool = False
+    directory: Path,
+    act: Callable[[LogLocation, "Disk"], bool],
+    *,
+    is_changed: bool = False,
+    is_inside_only: bool = False,
 ) -> Exit:
-    """Call `act` for every log, also after one has failed. Returns the worst outcome."""
+    """Call `act` for every log, also after one has failed. Returns the worst outcome.
+
+    `is_inside_only` refuses logs to which a link leads out of the directory: the lock of another one protects them.
+    """
     outcome, notices = Exit.OK, LockNotices()
     for location in find_logs(directory):
+        if is_inside_only and not location.is_below(directory):
+            print_error(
+                f"{location.shown}: a link leads out of {directory}, to {location.real}; name that directory itself"
+            )
+            outcome = max(outcome, Exit.REFUSED)
+            continue
         try:
             with open_disk(location.root, is_changed=is_changed) as disk:
                 found = Exit.OK if act(location, disk) else Exit.FOUND_PROBLEMS

@@ -20,6 +20,15 @@ class LogLocation:
     directory: str
     shown: str
 
+    @property
+    def real(self) -> Path:
+        """The directory of the log, without links."""
+        return self.root / self.directory
+
+    def is_below(self, directory: Path) -> bool:
+        """Whether the log is in a directory, and not only a link to it."""
+        return self.real.is_relative_to(directory.resolve())
+
     def show(self, path: str) -> str:
         """Returns a path of the disk as the user would write it."""
         return self.shown + path.removeprefix(self.directory)
