@@ -134,7 +134,7 @@ class BrowseDeadLetters(Command[DeadLetterPage], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_DEAD_LETTERS
     is_query: ClassVar[bool] = True
-    is_long: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     topic: str
     selection: Selection = ALL
     limit: Annotated[int, Within(1, PAGE_MAX, is_cut=True)] = 100
@@ -158,7 +158,7 @@ class CountDeadLetters(Command[list[DeadLetterCount]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_DEAD_LETTERS
     is_query: ClassVar[bool] = True
-    is_long: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     topic: str
     by: GroupBy
     selection: Selection = ALL
@@ -180,7 +180,7 @@ class DiscardDeadLetters(Command[DiscardReply], frozen=True):
     """
 
     action: ClassVar[Action] = Action.DISCARD
-    is_long: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     topic: str
     selection: Selection = ALL
     limit: int = REDRIVE_LIMIT
@@ -210,7 +210,7 @@ class RedriveDeadLetters(Command[RedriveReply], frozen=True):
 
     action: ClassVar[Action] = Action.REDRIVE
     packed_bytes_max: ClassVar[int | None] = None
-    is_long: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     topic: str
     selection: Selection = ALL
     target: Target = Target.TOPIC

@@ -1,7 +1,6 @@
 """Dead letters: browsed, counted, and sent back to their topic or only to the group that failed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,12 +30,18 @@ from ...errors import NoSpace, PartitionFaulty, Refused, TooLarge
 from ...model import Message
 from ..partition import Now, Partition
 from ..partition.changes import Handler
-from ..partition.dead_letters import REDRIVE_GROUP, dead_letter_topic, dead_letters_in, message_at
+from ..partition.dead_letters import (
+    REDRIVE_GROUP,
+    dead_letter_topic,
+    dead_letters_in,
+    is_listed,
+    message_at,
+)
 from ..partition.forwarding import can_reopen
 from ..partition.outbox import Redrive
 from ..partition.partitioner import partition_of
 from ..partition.records import Redriven
-from ..partition.slots import Partitions
+from ..walks import Slices, is_open, partitions_in
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -44,36 +49,46 @@ if TYPE_CHECKING:
 # The edits of letters on their way rest in snapshots, so their sum is bounded: the rest waits for another call.
 _EDIT_BYTES_MAX = 1 << 20
 _PENDING_EDIT_BYTES_MAX = 4 << 20
-_RECORDS_A_BATCH = 1000
+# So many letters are recorded at once: about a millisecond.
+_LETTERS_A_BATCH = 50
 
 
-def browse(node: "Node", command: BrowseDeadLetters, _now: Now) -> DeadLetterPage:
-    found: list[DeadLetter] = []
+def browse(node: "Node", command: BrowseDeadLetters, _now: Now) -> Slices[DeadLetterPage]:
+    page: list[DeadLetter] = []
     first, offset = command.cursor
-    for partition in _partitions(node, command.topic)[first:]:
+    for partition in partitions_in(node, _dead_letter_topic(node, command.topic)):
+        if partition.number < first:
+            yield 1
+            continue
         start = offset if partition.number == first else 0
         for letter in dead_letters_in(partition, start):
-            if not command.selection.takes(letter):
-                continue
-            if len(found) == command.limit:
-                return DeadLetterPage(found, (letter.partition, letter.offset))
-            found.append(letter)
-    return DeadLetterPage(found)
+            if letter is not None and command.selection.takes(letter):
+                if len(page) == command.limit:
+                    return DeadLetterPage(page, (letter.partition, letter.offset))
+                page.append(letter)
+            yield 1
+            if not is_open(node, partition):
+                break
+    return DeadLetterPage(page)
 
 
-def count(node: "Node", command: CountDeadLetters, _now: Now) -> list[DeadLetterCount]:
+def count(node: "Node", command: CountDeadLetters, _now: Now) -> Slices[list[DeadLetterCount]]:
     counts: dict[str, DeadLetterCount] = {}
-    for partition in _partitions(node, command.topic):
-        for letter in filter(command.selection.takes, dead_letters_in(partition)):
-            value, died_ns = _value_of(letter, command.by), letter.provenance.dlq_timestamp
-            known = counts.get(value, DeadLetterCount(value, 0, died_ns, died_ns))
-            counts[value] = DeadLetterCount(
-                value,
-                known.count + 1,
-                min(known.first_ns, died_ns),
-                max(known.last_ns, died_ns),
-            )
-    return sorted(counts.values(), key=lambda one: (-one.count, one.value))
+    for partition in partitions_in(node, _dead_letter_topic(node, command.topic)):
+        for letter in dead_letters_in(partition):
+            if letter is not None and command.selection.takes(letter):
+                _add(counts, _value_of(letter, command.by), letter.provenance.dlq_timestamp)
+            yield 1
+            if not is_open(node, partition):
+                break
+    return sorted(counts.values(), key=lambda count: (-count.count, count.value))
+
+
+def _add(counts: dict[str, DeadLetterCount], value: str, died_ns: int) -> None:
+    known = counts.get(value, DeadLetterCount(value, 0, died_ns, died_ns))
+    counts[value] = DeadLetterCount(
+        value, known.count + 1, min(known.first_ns, died_ns), max(known.last_ns, died_ns)
+    )
 
 
 def _value_of(letter: DeadLetter, by: GroupBy) -> str:
@@ -86,64 +101,114 @@ def _value_of(letter: DeadLetter, by: GroupBy) -> str:
             return letter.provenance.last_consumer
 
 
-def redrive(node: "Node", command: RedriveDeadLetters, now: Now) -> RedriveReply:
-    """Record for each letter that it goes back; from then on it is not listed. `forwarding` takes it there, once."""
-    partitions = _partitions(node, command.topic)
-    if not partitions:
-        return RedriveReply()
-    _check(command, node.limits)
-    matched = redriven = 0
-    failed: list[tuple[int, int, str]] = []
-    places: list[tuple[int, int]] = []
-    for partition in partitions:
-        letters: list[Redrive] = []
-        for letter in islice(_selected(partition, command.selection), command.limit - matched):
-            matched += 1
-            targets = node.topic(letter.provenance.original_topic).partitions
-            back = _way_back(letter, targets, command)
-            if reason := _obstacle(targets, back, now):
-                failed.append((letter.partition, letter.offset, reason))
-            else:
-                letters.append(back)
-        if command.is_dry_run:
-            redriven += len(letters)
-            places += [(partition.number, one.offset) for one in letters]
-            continue
-        letters = _within_edit_bytes(partition, letters)
-        for first in range(0, len(letters), _RECORDS_A_BATCH):
-            some = letters[first : first + _RECORDS_A_BATCH]
+def redrive(node: "Node", command: RedriveDeadLetters, now: Now) -> Slices[RedriveReply]:
+    topics = _dead_letter_topic(node, command.topic)
+    if topics:
+        _check(command, node.limits)
+    redriving = _Redriving(command)
+    for partition in partitions_in(node, topics):
+        for letter in _selected(partition, command.selection):
+            if redriving.matched >= command.limit:
+                break
+            if letter is not None:
+                redriving.add(node, letter, now)
+            if len(redriving.ready) >= _LETTERS_A_BATCH:
+                redriving.record(partition, now)
+            now = yield 1
+            if not is_open(node, partition):
+                redriving.ready.clear()
+                break
+        redriving.record(partition, now)
+    return redriving.reply()
+
+
+class _Redriving:
+    """What a redrive has done so far. Letters that were looked at are recorded a batch at a time."""
+
+    def __init__(self, command: RedriveDeadLetters) -> None:
+        self._command = command
+        self.matched = self._redriven = 0
+        self.ready: list[Redrive] = []
+        self._failed: list[tuple[int, int, str]] = []
+        self._places: list[tuple[int, int]] = []
+
+    def add(self, node: "Node", letter: DeadLetter, now: Now) -> None:
+        self.matched += 1
+        targets = node.topic(letter.provenance.original_topic).partitions
+        back = _way_back(letter, targets, self._command)
+        if reason := _obstacle(targets, back, now):
+            self._failed.append((letter.partition, letter.offset, reason))
+        else:
+            self.ready.append(back)
+
+    def record(self, partition: Partition, now: Now) -> None:
+        """Record for each letter that it goes back; from then on it is not listed. `forwarding` takes it there, once.
+
+        A letter that another command has redriven since it was looked at is left to that one.
+        """
+        letters = [letter for letter in self.ready if is_listed(partition, letter.offset)]
+        self.matched -= len(self.ready) - len(letters)
+        self.ready.clear()
+        if self._command.is_dry_run:
+            self._redriven += len(letters)
+            self._places += [(partition.number, letter.offset) for letter in letters]
+        elif letters := _within_edit_bytes(partition, letters):
             try:
-                _record(partition, some, now)
+                _record(partition, letters, now)
             except NoSpace as error:
                 # An error only while nothing is on its way yet; else the rest counts as failed.
-                if not redriven:
+                if not self._redriven:
                     raise
-                failed += [(partition.number, one.offset, str(error)) for one in letters[first:]]
-                break
-            redriven += len(some)
-    return RedriveReply(matched, redriven, failed, places)
+                self._failed += [
+                    (partition.number, letter.offset, str(error)) for letter in letters
+                ]
+            else:
+                self._redriven += len(letters)
+
+    def reply(self) -> RedriveReply:
+        return RedriveReply(self.matched, self._redriven, self._failed, self._places)
 
 
-def discard(node: "Node", command: DiscardDeadLetters, now: Now) -> DiscardReply:
+def discard(node: "Node", command: DiscardDeadLetters, now: Now) -> Slices[DiscardReply]:
     """Finish letters for the group that lists them. No outbox takes them anywhere."""
     if command.limit < 1:
         raise Refused(f"limit must be above 0, got {command.limit}")
     matched = discarded = 0
-    for partition in _partitions(node, command.topic):
-        letters = islice(_selected(partition, command.selection), command.limit - matched)
-        offsets = BitMap64(one.offset for one in letters)
-        matched += len(offsets)
-        if offsets and not command.is_dry_run:
-            partition.record([AckedLate(_listing_group(partition, now), runs_of(offsets))], now)
-            discarded += len(offsets)
+    for partition in partitions_in(node, _dead_letter_topic(node, command.topic)):
+        offsets: list[int] = []
+        for letter in _selected(partition, command.selection):
+            if matched >= command.limit:
+                break
+            if letter is not None:
+                offsets.append(letter.offset)
+                matched += 1
+            if len(offsets) >= _LETTERS_A_BATCH:
+                discarded += _discarded(partition, command, offsets, now)
+                offsets.clear()
+            now = yield 1
+            if not is_open(node, partition):
+                offsets.clear()
+                break
+        discarded += _discarded(partition, command, offsets, now)
     return DiscardReply(matched, discarded)
 
 
-def _partitions(node: "Node", topic: str) -> Partitions:
-    """The partitions of the dead-letter topic of a topic, which may have none. NotFound: there is no such topic."""
+def _discarded(
+    partition: Partition, command: DiscardDeadLetters, offsets: Sequence[int], now: Now
+) -> int:
+    """How many of these letters are finished now, and were not redriven before."""
+    listed = BitMap64(offset for offset in offsets if is_listed(partition, offset))
+    if command.is_dry_run or not listed:
+        return 0
+    partition.record([AckedLate(_listing_group(partition, now), runs_of(listed))], now)
+    return len(listed)
+
+
+def _dead_letter_topic(node: "Node", topic: str) -> list[str]:
+    """The dead-letter topic of a topic, if there is one. NotFound: there is no such topic."""
     node.topic(topic)
-    found = node.open.get(dead_letter_topic(topic))
-    return Partitions() if found is None else found.partitions
+    name = dead_letter_topic(topic)
+    return [name] if name in node.open else []
 
 
 def _check(command: RedriveDeadLetters, limits: LimitsConfig) -> None:
@@ -159,12 +224,16 @@ def _check(command: RedriveDeadLetters, limits: LimitsConfig) -> None:
     encode_messages([Message(edit.value, edit.key, edit.headers or ())], limits=limits)
 
 
-def _selected(partition: Partition, selection: Selection) -> Iterator[DeadLetter]:
+def _selected(partition: Partition, selection: Selection) -> Iterator[DeadLetter | None]:
+    """For each offset its dead letter, if it is one that is meant."""
     start = 0
     if selection.offsets is not None:
         own = (offset for number, offset in selection.offsets if number == partition.number)
         start = min(own, default=int(partition.messages.end_offset))
-    return filter(selection.takes, dead_letters_in(partition, start))
+    return (
+        letter if letter is not None and selection.takes(letter) else None
+        for letter in dead_letters_in(partition, start)
+    )
 
 
 def _way_back(

@@ -115,18 +115,26 @@ def read_dead_letter(partition: Partition, offset: int) -> DeadLetter | None:
     return DeadLetter(partition.number, message.offset, plain, provenance)
 
 
-def dead_letters_in(partition: Partition, start: int = 0) -> Iterator[DeadLetter]:
-    """The dead letters of a partition from an offset on, those that were redriven left out."""
+def dead_letters_in(partition: Partition, start: int = 0) -> Iterator[DeadLetter | None]:
+    """For each offset from one on its dead letter; None for one that is none, or was redriven.
+
+    Between two of them letters may come and be redriven, and retention may remove some. The partition has to be open.
+    """
+    offset = max(start, partition.messages.start_offset)
+    while offset < partition.messages.end_offset:
+        if is_listed(partition, offset):
+            try:
+                yield read_dead_letter(partition, offset)
+            except DamagedBatch as damage:
+                offset = behind(damage, partition.config)
+                yield None
+                continue
+        else:
+            yield None
+        offset = max(offset + 1, partition.messages.start_offset)
+
+
+def is_listed(partition: Partition, offset: int) -> bool:
+    """Whether what is stored there has not been redriven or discarded."""
     number = partition.machine.numbers.get(REDRIVE_GROUP)
-    progress = None if number is None else partition.machine.groups[number].progress
-    readable_from = 0
-    for offset in range(max(start, partition.messages.start_offset), partition.messages.end_offset):
-        if offset < readable_from or (progress is not None and progress.is_finished(offset)):
-            continue
-        try:
-            letter = read_dead_letter(partition, offset)
-        except DamagedBatch as damage:
-            readable_from = behind(damage, partition.config)
-            continue
-        if letter is not None:
-            yield letter
+    return number is None or not partition.machine.groups[number].progress.is_finished(offset)
