@@ -193,6 +193,7 @@ class DescribeJourney(Command[Journey], frozen=True):
     action = Action.FETCH
     is_query = True
     is_long = True
+    is_walk = True
 
     topic: str
     partition: int
@@ -213,6 +214,7 @@ class FindTrace(ScopedCommand[Journey], frozen=True, kw_only=True):
     action = Action.FETCH
     is_query = True
     is_long = True
+    is_walk = True
 
     trace_id: str
     bytes_max: Annotated[int, Within(1, SEARCH_BYTES, is_cut=True)] = SEARCH_BYTES
@@ -229,6 +231,7 @@ class SearchJourneys(ScopedCommand[JourneyPage], frozen=True, kw_only=True):
     action = Action.FETCH
     is_query = True
     is_long = True
+    is_walk = True
 
     partition: int | None = None
     key: bytes | None = None
@@ -250,6 +253,7 @@ class ListJourneys(ScopedCommand[JourneyPage], frozen=True, kw_only=True):
     action = Action.FETCH
     is_query = True
     is_long = True
+    is_walk = True
 
     limit: Annotated[int, Within(1, PAGE_MAX, is_cut=True)] = 100
 
@@ -259,3 +263,4 @@ class DescribeJourneys(ScopedCommand[JourneyStats], frozen=True, kw_only=True):
 
     action = Action.SEE_STATS
     is_query = True
+    is_walk = True

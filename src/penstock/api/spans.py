@@ -60,6 +60,7 @@ class TailSpans(Command[SpanPage], frozen=True):
     action = Action.SEE_STATS
     is_query = True
     is_long = True
+    is_walk = True
 
     positions: Mapping[PartitionIdentity, SpanPosition]
     bound: int

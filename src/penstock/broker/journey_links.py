@@ -18,7 +18,7 @@ from ..log.lookup import offset_at
 from .partition import Partition
 from .partition.dead_letters import dead_letter_topic
 from .partition.delayed_messages import describe as describe_delayed
-from .partition.history import Entry
+from .partition.history import Entry, Told
 from .partition.records import Forwarded, Redriven, Returned
 from .partition.rows import ids_of
 from .partition.stories import facts_of
@@ -55,7 +55,7 @@ def _serving(node: "Node", topic: str, number: int) -> Partition | None:
         return None
 
 
-def origin_of(node: "Node", partition: Partition, offset: int) -> Where | None:
+def origin_of(node: "Node", partition: Partition, offset: int) -> Told[Where | None]:
     """The message that this one was made of: a dead letter's original, a redriven copy's dead letter."""
     facts = facts_of(partition, offset)
     if facts.head is None or facts.head.origin is not Origin.OUTBOX:
@@ -65,36 +65,40 @@ def origin_of(node: "Node", partition: Partition, offset: int) -> Where | None:
         return None
     if facts.provenance is not None:
         return source, facts.provenance.original_offset
-    letter = _letter_of_copy(source, partition, offset, facts.head)
+    letter = yield from _letter_of_copy(source, partition, offset, facts.head)
     return None if letter is None else (source, letter)
 
 
-def _letter_of_copy(source: Partition, copy: Partition, offset: int, head: Head) -> int | None:
+def _letter_of_copy(
+    source: Partition, copy: Partition, offset: int, head: Head
+) -> Told[int | None]:
     """The dead letter that a redriven message was made of: by the record of its arrival, or counted back."""
     named: int | None = None
-    for found in source.history.about(ARRIVALS + offset):
-        record = found.record if isinstance(found, Entry) else None
+    for entry in source.history.about(ARRIVALS + offset):
+        yield 1
+        record = entry.record if isinstance(entry, Entry) else None
         # Letters to other partitions became messages with this offset, too; of a topic made again the last counts.
         if isinstance(record, Forwarded) and record.sequence <= head.origin_sequence:
-            letter = _redriven(source, copy, record.sequence)
+            letter = yield from _redriven(source, copy, record.sequence)
             named = named if letter is None else letter
     if named is not None:
         return named
     behind = head.last_offset - offset
     least = max(0, head.origin_sequence - head.message_count - _LETTERS_SKIPPED)
     for sequence in range(head.origin_sequence, least, -1):
-        letter = _redriven(source, copy, sequence)
+        letter = yield from _redriven(source, copy, sequence)
         if letter is not None and behind == 0:
             return letter
         behind -= letter is not None
     return None
 
 
-def _redriven(source: Partition, copy: Partition, sequence: int) -> int | None:
+def _redriven(source: Partition, copy: Partition, sequence: int) -> Told[int | None]:
     """The offset of the dead letter that left under this number to become a message of `copy`, if one did."""
     offset: int | None = None
-    for found in source.history.about(LETTERS + sequence):
-        record = found.record if isinstance(found, Entry) else None
+    for entry in source.history.about(LETTERS + sequence):
+        yield 1
+        record = entry.record if isinstance(entry, Entry) else None
         if isinstance(record, Redriven):
             letter = record.letter
             is_there = (letter.topic, letter.partition) == (copy.topic, copy.number)
@@ -115,7 +119,7 @@ class _Sent(NamedTuple):
 
 def following_of(
     node: "Node", partition: Partition, offset: int, entries: Iterable[Entry]
-) -> tuple[list[Where], list[str]]:
+) -> Told[tuple[list[Where], list[str]]]:
     """The messages that were made of this one, and what is missing: its groups' dead letters, a dead letter's copy."""
     sent: dict[int, _Sent] = {}
     places: dict[int, int] = {}
@@ -138,7 +142,7 @@ def following_of(
         is_pending = one.sequence in partition.machine.outbox.pending
         if destination is None or family_of(one.topic) != family_of(partition.topic):
             continue
-        where = _arrival(partition, destination, one, places.get(one.sequence, -1))
+        where = yield from _arrival(partition, destination, one, places.get(one.sequence, -1))
         if where is not None:
             found.append((destination, where))
         elif not is_pending:
@@ -146,7 +150,9 @@ def following_of(
     return found, missing
 
 
-def _arrival(source: Partition, destination: Partition, sent: _Sent, known: int) -> int | None:
+def _arrival(
+    source: Partition, destination: Partition, sent: _Sent, known: int
+) -> Told[int | None]:
     """Where a letter became a message: as its record says, or looked for from the time of its intent on."""
     log, identity, left = destination.messages, source.identity.as_source, _FOLLOW_BYTES
     if known >= 0:
@@ -163,17 +169,22 @@ def _arrival(source: Partition, destination: Partition, sent: _Sent, known: int)
             for head in run.heads:
                 is_ours = head.origin is Origin.OUTBOX and head.origin_source == identity
                 if is_ours and head.origin_sequence >= sent.sequence:
-                    return _within(source, destination, head, sent.entry)
+                    return (yield from _within(source, destination, head, sent.entry))
+                yield 1
             offset, left = run.next_offset, left - len(run.data)
+            offset = max(offset, log.start_offset)
     except Damaged:
         return None
     return None
 
 
-def _within(source: Partition, destination: Partition, head: Head, entry: Entry) -> int | None:
+def _within(
+    source: Partition, destination: Partition, head: Head, entry: Entry
+) -> Told[int | None]:
     """Which message of a batch of letters is the one of a record."""
     record = entry.record
     for offset in range(head.base_offset, head.next_offset):
+        yield 1
         facts = facts_of(destination, offset)
         if isinstance(record, Buried):
             group = source.machine.names.get(record.group)
@@ -183,18 +194,20 @@ def _within(source: Partition, destination: Partition, head: Head, entry: Entry)
                 return offset
             continue
         assert isinstance(record, Redriven)
-        if _letter_of_copy(source, destination, offset, head) == record.letter.offset:
+        letter = yield from _letter_of_copy(source, destination, offset, head)
+        if letter == record.letter.offset:
             return offset
     return None
 
 
-def fired_at(partition: Partition, identity: int) -> int | None:
+def fired_at(partition: Partition, identity: int) -> Told[int | None]:
     """The offset of the message that a delayed one became, looked for from its due time on."""
     log, left = partition.messages, _FOLLOW_BYTES
     due_ns = describe_delayed(partition, identity).due_ns
-    for found in partition.history.about(DELAYS + identity):
-        if isinstance(found, Entry) and isinstance(found.record, DelayMoved):
-            due_ns = found.record.due_ns
+    for entry in partition.history.about(DELAYS + identity):
+        yield 1
+        if isinstance(entry, Entry) and isinstance(entry.record, DelayMoved):
+            due_ns = entry.record.due_ns
     try:
         offset = int(offset_at(log, due_ns))
         while offset < log.end_offset and left > 0:
@@ -206,7 +219,9 @@ def fired_at(partition: Partition, identity: int) -> int | None:
                     place = next((at for at, one in ids.items() if one == identity), None)
                     if place is not None:
                         return place
+                yield 1
             offset, left = run.next_offset, left - len(run.data)
+            offset = max(offset, log.start_offset)
     except Damaged:
         return None
     return None

@@ -1,6 +1,8 @@
 """The search for journeys: by key, header, trace id, time, group and status. A page reads so many bytes at most."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..api.journeys import (
@@ -14,23 +16,29 @@ from ..codec import Origin, batches_in
 from ..codec.body import Column
 from ..codec.decode import message_columns, offsets_of, open_body
 from ..codec.head import BODY_BYTES_MAX, Head
-from ..errors import DamagedBatch, Refused
+from ..errors import Damaged, DamagedBatch, NotFound, Refused, Unavailable
 from ..journeys.story import Story, status_of
 from ..journeys.traces import TRACEPARENT, parse_traceparent
 from ..log.lookup import offset_at
 from ..model import Headers, MessageColumns
-from .journeys import describe
+from .journeys import describe, while_there
 from .partition import Partition
+from .partition.history import Told
 from .partition.start import visible_end
 from .partition.stories import MessageFacts, standings_of, tell_many
+from .walks import Slices, is_open, partitions_in
 
 if TYPE_CHECKING:
     from .node import Node
 
-_READ_BYTES = 1 << 20
-# Stories that one page tells, of messages that the search may leave out afterwards.
-_STORIES_A_PAGE = 1000
-_STORIES_AT_ONCE = 100
+_READ_BYTES = 1 << 18
+# To look at the keys of so many costs about as much as one event.
+_MESSAGES_AN_ENTRY = 100
+# Stories that one page tells, of messages that the search may leave out afterwards, and events of those: a message has
+# some of each group.
+_STORIES_A_PAGE, _EVENTS_A_PAGE = 1000, 100_000
+# Stories that are read together, fewer if they are long.
+_STORIES_AT_ONCE, _EVENTS_AT_ONCE = 100, 10_000
 _CURSOR_CHARACTERS_MAX = 300
 
 
@@ -62,7 +70,8 @@ class _Search:
         self.asked = command
         self.rows: list[JourneyRow] = []
         self.scanned = 0
-        self.stories_left = _STORIES_A_PAGE
+        self.stories_left, self._events_left = _STORIES_A_PAGE, _EVENTS_A_PAGE
+        self._at_once = _STORIES_AT_ONCE
 
     @property
     def is_full(self) -> bool:
@@ -70,9 +79,10 @@ class _Search:
             len(self.rows) >= self.asked.limit
             or self.scanned >= self.asked.bytes_max
             or self.stories_left <= 0
+            or self._events_left <= 0
         )
 
-    def in_partition(self, node: "Node", partition: Partition, offset: int) -> int | None:
+    def in_partition(self, node: "Node", partition: Partition, offset: int) -> Told[int | None]:
         """Search a partition from an offset on. Returns where to go on; None: it is done."""
         log, end_ns = partition.messages, self.asked.end_ns
         end = visible_end(log)
@@ -88,18 +98,21 @@ class _Search:
             except DamagedBatch as damage:
                 offset = damage.next_offset or log.end_offset
                 continue
+            yield 1
             for head, batch in batches_in(run.data, seed=log.seed, is_verified=True):
                 if head.base_offset >= end or (end_ns is not None and head.append_time >= end_ns):
                     return None
                 self.scanned += head.length
-                wanted = [one for one in self._wanted(head, batch) if one >= offset]
-                stopped = self._add(node, partition, wanted)
+                wanted = yield from self._wanted(head, batch)
+                wanted = [number for number in wanted if number >= offset]
+                stopped = yield from self._add(node, partition, wanted)
                 if stopped is not None:
                     return stopped
                 offset = head.next_offset
+            offset = max(offset, log.start_offset)
         return None
 
-    def _wanted(self, head: Head, batch: memoryview) -> list[int]:
+    def _wanted(self, head: Head, batch: memoryview) -> Told[list[int]]:
         """The offsets of a batch whose key and headers are those that are asked for."""
         asked = self.asked
         if not head.message_count:
@@ -115,9 +128,13 @@ class _Search:
         columns = message_columns(body, head)
         if asked.key is not None and asked.key not in columns.keys:
             return []
-        return [
-            offset for row, offset in enumerate(columns.offsets) if self._is_wanted(columns, row)
-        ]
+        wanted: list[int] = []
+        for row, offset in enumerate(columns.offsets):
+            if self._is_wanted(columns, row):
+                wanted.append(offset)
+            if row % _MESSAGES_AN_ENTRY == 0:
+                yield 1
+        return wanted
 
     def _is_wanted(self, columns: MessageColumns, row: int) -> bool:
         asked, headers = self.asked, columns.headers[row]
@@ -127,17 +144,23 @@ class _Search:
             return False
         return asked.trace_id is None or _is_of_trace(headers, asked.trace_id)
 
-    def _add(self, node: "Node", partition: Partition, offsets: list[int]) -> int | None:
+    def _add(self, node: "Node", partition: Partition, offsets: list[int]) -> Told[int | None]:
         """Tell the stories of these, as many as the page has room for. Returns the first that it had no room for."""
-        for first in range(0, len(offsets), _STORIES_AT_ONCE):
-            some = offsets[first : first + _STORIES_AT_ONCE]
-            for offset, (facts, story) in tell_many(partition, some).items():
+        first = 0
+        while first < len(offsets):
+            some = offsets[first : first + self._at_once]
+            first += len(some)
+            stories = yield from tell_many(partition, some)
+            for offset, (facts, story) in stories.items():
                 if self.is_full:
                     return offset
                 self.stories_left -= 1
-                row = row_of(node, partition, facts, story)
+                self._events_left -= len(story.spans)
+                row = yield from row_of(node, partition, facts, story)
                 if self._is_shown(row, story):
                     self.rows.append(row)
+            longest = max((len(story.spans) for _, story in stories.values()), default=1)
+            self._at_once = min(max(1, _EVENTS_AT_ONCE // max(1, longest)), _STORIES_AT_ONCE)
         return None
 
     def _is_shown(self, row: JourneyRow, story: Story) -> bool:
@@ -158,8 +181,8 @@ def _is_of_trace(headers: Headers, trace_id: str) -> bool:
     return False
 
 
-def search(node: "Node", command: SearchJourneys) -> JourneyPage:
-    """One page. Faulty partitions are left out."""
+def search(node: "Node", command: SearchJourneys) -> Slices[JourneyPage]:
+    """One page. Faulty partitions are left out, and those that go meanwhile."""
     page = _Search(command)
     start = None if command.cursor is None else _place_in(command.cursor)
     for partition in _partitions(node, command, start):
@@ -167,7 +190,11 @@ def search(node: "Node", command: SearchJourneys) -> JourneyPage:
         where = _Place(partition.topic, partition.number, start.offset if start and is_first else 0)
         if page.is_full:
             return JourneyPage(page.rows, page.scanned, where.text())
-        goes_on = page.in_partition(node, partition, where.offset)
+        yield 1
+        goes_on = None
+        with suppress(NotFound, Unavailable):
+            telling = page.in_partition(node, partition, where.offset)
+            goes_on = yield from while_there(node, partition.topic, telling)
         if goes_on is not None:
             cursor = where._replace(offset=goes_on).text()
             return JourneyPage(page.rows, page.scanned, cursor)
@@ -179,38 +206,75 @@ def _partitions(node: "Node", command: SearchJourneys, start: _Place | None) -> 
     names = sorted(filter(command.covers, node.open))
     if command.topic is not None:
         names = [node.topic(command.topic).facts.name]
-    for name in names:
-        wanted = [*node.topic(name).partitions]
-        if command.partition is not None:
-            wanted = [node.partition(name, command.partition)]
-        for partition in wanted:
-            if start is None or (partition.topic, partition.number) >= start[:2]:
-                yield partition
+    if command.topic is not None and command.partition is not None:
+        node.partition(command.topic, command.partition)
+    for partition in partitions_in(node, names):
+        is_asked = command.partition in (None, partition.number)
+        if is_asked and (start is None or (partition.topic, partition.number) >= start[:2]):
+            yield partition
 
 
-def latest(node: "Node", command: ListJourneys) -> JourneyPage:
-    """The journeys of the messages that were published last, of the partitions that were published to last."""
-    limit = max(0, command.limit)
-    covered = [one for one in node.partitions() if command.covers(one.topic)]
-    recent = sorted(covered, key=lambda one: one.messages.append_time, reverse=True)[:limit]
-    found: list[tuple[Partition, MessageFacts, Story]] = []
-    for partition in recent:
-        log = partition.messages
-        end = visible_end(log)
-        told = tell_many(partition, [*range(max(log.start_offset, end - limit), end)])
-        found += [(partition, facts, story) for facts, story in told.values()]
-    found.sort(key=lambda one: one[2].start_ns, reverse=True)
-    # The whole journey of a dead letter is looked up for those alone that are shown.
-    rows = [row_of(node, partition, facts, story) for partition, facts, story in found[:limit]]
+def latest(node: "Node", command: ListJourneys) -> Slices[JourneyPage]:
+    """The journeys of the messages that were published last. What goes meanwhile is left out."""
+    rows: list[JourneyRow] = []
+    chosen = yield from _latest_messages(node, command)
+    for partition, offsets in chosen.items():
+        if is_open(node, partition):
+            with suppress(NotFound, Unavailable):
+                telling = _rows_of(node, partition, offsets)
+                rows += yield from while_there(node, partition.topic, telling)
     rows.sort(key=lambda row: row.start_ns, reverse=True)
     return JourneyPage(rows, 0)
 
 
-def row_of(node: "Node", partition: Partition, facts: MessageFacts, story: Story) -> JourneyRow:
+def _latest_messages(node: "Node", command: ListJourneys) -> Slices[dict[Partition, list[int]]]:
+    """The offsets of the messages that were appended last, by partition."""
+    # Of each partition the time of its last batch that is not chosen yet, and where that ends.
+    heads: list[tuple[int, str, int, int]] = []
+    by_place: dict[tuple[str, int], Partition] = {}
+    for partition in partitions_in(node, sorted(filter(command.covers, node.open))):
+        log = partition.messages
+        if (end := visible_end(log)) > log.start_offset:
+            by_place[partition.topic, partition.number] = partition
+            heads.append((-log.append_time, partition.topic, partition.number, end))
+        yield 1
+    heapify(heads)
+    chosen: dict[Partition, list[int]] = {}
+    left = max(0, command.limit)
+    while heads and left > 0:
+        yield 1
+        _, topic, number, end = heappop(heads)
+        partition = by_place[topic, number]
+        log = partition.messages
+        if not is_open(node, partition) or end <= log.start_offset:
+            continue
+        with suppress(Damaged):
+            base = max(log.head_at(end - 1).base_offset, log.start_offset, end - left)
+            chosen.setdefault(partition, []).extend(range(base, end))
+            left -= end - base
+            if base > log.start_offset:
+                heappush(heads, (-log.head_at(base - 1).append_time, topic, number, base))
+    return chosen
+
+
+def _rows_of(node: "Node", partition: Partition, offsets: list[int]) -> Told[list[JourneyRow]]:
+    rows: list[JourneyRow] = []
+    # One by one: a message of many groups has many events.
+    for offset in offsets:
+        stories = yield from tell_many(partition, [offset])
+        for facts, story in stories.values():
+            row = yield from row_of(node, partition, facts, story)
+            rows.append(row)
+    return rows
+
+
+def row_of(
+    node: "Node", partition: Partition, facts: MessageFacts, story: Story
+) -> Told[JourneyRow]:
     """A story in one line. A dead letter, or what was made of one, is shown with the whole journey that it is of."""
     offset = story.place.offset
     if facts.head is not None and facts.head.origin is Origin.OUTBOX:
-        whole = describe(node, partition.topic, partition.number, offset)
+        whole = yield from describe(node, partition.topic, partition.number, offset)
         return JourneyRow(
             whole.trace_id,
             partition.topic,
@@ -221,7 +285,8 @@ def row_of(node: "Node", partition: Partition, facts: MessageFacts, story: Story
             whole.status,
             len(whole.spans),
         )
-    status: JourneyStatus = status_of(standings_of(partition, offset, story))
+    standings = yield from standings_of(partition, offset, story)
+    status: JourneyStatus = status_of(standings)
     spans = story.spans
     return JourneyRow(
         story.trace_id,

@@ -4,17 +4,20 @@ A journey stays within a topic and its dead-letter topic. What was redriven to a
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from heapq import heapify, heappop, heapreplace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..api.delays import DelayState
 from ..api.journeys import EventType, GroupStanding, Journey, JourneyStatus, Span
-from ..errors import NotFound
+from ..errors import NotFound, Unavailable
 from ..journeys.story import MessagePlace, Story, status_of
 from ..journeys.traces import TracePlace, trace_id_of
 from ..model import Priority
-from .journey_links import fired_at, following_of, origin_of
+from .journey_links import family_of, fired_at, following_of, origin_of
 from .partition import Partition
+from .partition.dead_letters import dead_letter_topic
 from .partition.delayed_messages import describe as describe_delayed
+from .partition.history import Told
 from .partition.stories import (
     ToldStory,
     facts_of,
@@ -23,10 +26,12 @@ from .partition.stories import (
     tell_delay,
     trace_id_in,
 )
+from .walks import Slices
 
 if TYPE_CHECKING:
     from .node import Node
 
+R = TypeVar("R")
 # A message that dies and is redriven again and again has a long journey; so many parts of it are told.
 _PARTS_MAX = 32
 
@@ -40,33 +45,70 @@ class Part(NamedTuple):
     is_dead_letter: bool
 
 
-def describe(node: "Node", topic: str, number: int, offset: int) -> Journey:
+def describe(node: "Node", topic: str, number: int, offset: int) -> Slices[Journey]:
     """The journey that a message is part of, from its beginning. OffsetOutOfRange: there was never such a message."""
     partition = node.partition(topic, number)
     facts_of(partition, offset)
-    return _told(node, *beginning_of(node, partition, offset))
+    return (yield from while_there(node, topic, _described(node, partition, offset)))
 
 
-def beginning_of(node: "Node", partition: Partition, offset: int) -> tuple[Partition, int]:
+def while_there(node: "Node", topic: str, telling: Told[R]) -> Slices[R]:
+    """What tells of messages of a topic and of its dead letters, as long as their partitions serve.
+
+    NotFound: one of the two was deleted meanwhile; Unavailable: a partition failed.
+    """
+    family = family_of(topic)
+    names = [name for name in (family, dead_letter_topic(family)) if name in node.open]
+    before = [(node.open[name], len(node.open[name].partitions.serving)) for name in names]
+    try:
+        looked_at = next(telling)
+        while True:
+            now = yield looked_at
+            for name, (known, serving) in zip(names, before, strict=True):
+                if node.open.get(name) is not known:
+                    raise NotFound("topic", name)
+                if len(known.partitions.serving) < serving:
+                    raise Unavailable(f"a partition of {name} failed while it was read; try again")
+            looked_at = telling.send(now)
+    except StopIteration as end:
+        reply: R = end.value
+        return reply
+    finally:
+        telling.close()
+
+
+def _described(node: "Node", partition: Partition, offset: int) -> Told[Journey]:
+    partition, offset = yield from beginning_of(node, partition, offset)
+    return (yield from _told(node, partition, offset))
+
+
+def beginning_of(node: "Node", partition: Partition, offset: int) -> Told[tuple[Partition, int]]:
     """The message that a journey began with, of which this one, a dead letter or a redriven copy, was made."""
     for _ in range(_PARTS_MAX):
-        before = origin_of(node, partition, offset)
+        before = yield from origin_of(node, partition, offset)
         if before is None:
             break
         partition, offset = before
     return partition, offset
 
 
-def describe_delay(node: "Node", partition: Partition, identity: int) -> Journey:
+def describe_delay(node: "Node", partition: Partition, identity: int) -> Slices[Journey]:
     """The journey of a message that was delayed, by its id. NotFound."""
+    telling = _delay_told(node, partition, identity)
+    return (yield from while_there(node, partition.topic, telling))
+
+
+def _delay_told(node: "Node", partition: Partition, identity: int) -> Told[Journey]:
     state = partition.machine.delays.state_of(identity)
     if state is None:
         raise NotFound("delayed message", f"{partition.topic}/{partition.number}/{identity}")
-    if state is DelayState.DELIVERED and (offset := fired_at(partition, identity)) is not None:
-        return _told(node, partition, offset)
+    if state is DelayState.DELIVERED:
+        offset = yield from fired_at(partition, identity)
+        if offset is not None:
+            return (yield from _told(node, partition, offset))
     trace_id = trace_id_of(TracePlace(*partition.identity, identity, is_delayed=True))
     story = Story(trace_id, MessagePlace(partition.topic, partition.number, identity))
-    gaps = tell_delay(partition, identity, story)
+    gaps = yield from tell_delay(partition, identity, story)
     if state is DelayState.DELIVERED:
         gaps.append("it fired, and its message was not found near its time")
     message = describe_delayed(partition, identity).message
@@ -92,7 +134,7 @@ _DELAY_STATUS = {
 }
 
 
-def _told(node: "Node", partition: Partition, offset: int) -> Journey:
+def _told(node: "Node", partition: Partition, offset: int) -> Told[Journey]:
     """The journey that begins with a message."""
     first = facts_of(partition, offset)
     trace_id = trace_id_in(partition, offset, first)
@@ -100,8 +142,8 @@ def _told(node: "Node", partition: Partition, offset: int) -> Journey:
     waiting = [(partition, offset, "")]
     while waiting and len(parts) < _PARTS_MAX:
         here, where, parent = waiting.pop(0)
-        told = _tell_part(here, where, trace_id, parent)
-        following, lost = following_of(node, here, where, told.entries)
+        told = yield from _tell_part(here, where, trace_id, parent)
+        following, lost = yield from following_of(node, here, where, told.entries)
         told.gaps.extend(lost)
         waiting += [(*one, told.story.last_span_id) for one in following]
         is_dead_letter = facts_of(here, where).provenance is not None
@@ -109,7 +151,8 @@ def _told(node: "Node", partition: Partition, offset: int) -> Journey:
     gaps = [gap for part in parts for gap in part.told.gaps]
     if waiting:
         gaps.append(f"a journey is told for {_PARTS_MAX} messages, and this one goes on")
-    groups = _standings(parts)
+    groups = yield from _standings(parts)
+    spans = yield from merged([part.told.story.spans for part in parts])
     message = first.message
     return Journey(
         trace_id,
@@ -121,42 +164,52 @@ def _told(node: "Node", partition: Partition, offset: int) -> Journey:
         () if message is None else message.headers,
         Priority.NORMAL if message is None else message.priority,
         status_of(groups),
-        merged([part.told.story.spans for part in parts]),
+        spans,
         groups,
         gaps,
     )
 
 
-def _tell_part(partition: Partition, offset: int, trace_id: str, parent: str) -> ToldStory:
+def _tell_part(partition: Partition, offset: int, trace_id: str, parent: str) -> Told[ToldStory]:
     place = MessagePlace(partition.topic, partition.number, offset)
     facts, story = facts_of(partition, offset), Story(trace_id, place, parent)
-    gaps = tell_delay(partition, facts.delay_id, story) if facts.delay_id >= 0 else []
-    return tell(partition, offset, facts, story, gaps=gaps)
+    gaps: list[str] = []
+    if facts.delay_id >= 0:
+        gaps = yield from tell_delay(partition, facts.delay_id, story)
+    return (yield from tell(partition, offset, facts, story, gaps=gaps))
 
 
-def _standings(parts: Sequence[Part]) -> list[GroupStanding]:
+def _standings(parts: Sequence[Part]) -> Told[list[GroupStanding]]:
     """What the message is for each group now: in the last part of the journey that the group has to do with.
 
     Groups that read dead letters are none of the journey's.
     """
-    found: dict[str, GroupStanding] = {}
+    by_group: dict[str, GroupStanding] = {}
     for part in parts:
         if part.is_dead_letter:
             continue
-        for one in standings_of(part.partition, part.offset, part.told.story):
-            found[one.group] = one
-    return [*found.values()]
+        standings = yield from standings_of(part.partition, part.offset, part.told.story)
+        by_group |= {standing.group: standing for standing in standings}
+    return [*by_group.values()]
 
 
-def merged(stories: Sequence[Sequence[Span]]) -> list[Span]:
+def merged(stories: Sequence[Sequence[Span]]) -> Told[list[Span]]:
     """Spans of several stories by time. Each keeps its order; a message is reopened after it was redriven."""
-    queues = [list(one) for one in stories]
-    found: list[Span] = []
-    while any(queues):
-        heads = [
-            (queue[0].at_ns, queue[0].event_type is EventType.REOPENED, number)
-            for number, queue in enumerate(queues)
-            if queue
-        ]
-        found.append(queues[min(heads)[2]].pop(0))
-    return found
+    # The next span of each story: its time, and where it stands.
+    heads = [_head(stories, number, 0) for number, spans in enumerate(stories) if spans]
+    heapify(heads)
+    spans: list[Span] = []
+    while heads:
+        *_, number, place = heads[0]
+        spans.append(stories[number][place])
+        if place + 1 < len(stories[number]):
+            heapreplace(heads, _head(stories, number, place + 1))
+        else:
+            heappop(heads)
+        yield 1
+    return spans
+
+
+def _head(stories: Sequence[Sequence[Span]], number: int, place: int) -> tuple[int, bool, int, int]:
+    span = stories[number][place]
+    return span.at_ns, span.event_type is EventType.REOPENED, number, place

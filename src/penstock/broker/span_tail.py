@@ -28,10 +28,11 @@ from ..journeys.traces import (
 )
 from .journeys import beginning_of
 from .partition import Partition
-from .partition.history import Entry, Gap, add_keys
+from .partition.history import Entry, Gap, add_keys, told_at_once
 from .partition.journey_events import events_of, group_names
 from .partition.rows import ids_of
 from .partition.stories import facts_of, trace_id_in
+from .walks import Slices, partitions_in
 
 if TYPE_CHECKING:
     from .node import Node
@@ -141,7 +142,7 @@ class _Page:
                 place = TracePlace(*partition.identity, delayed[offset], is_delayed=True)
                 trace_id = trace_id_of(place)
             else:
-                source, first = beginning_of(self.node, partition, offset)
+                source, first = told_at_once(beginning_of(self.node, partition, offset))
                 trace_id = trace_id_in(source, first, facts_of(source, first))
             if int(trace_id[16:], 16) < self.bound:
                 yield offset, trace_id, ""
@@ -161,7 +162,7 @@ class _Page:
                 keys &= followed
                 if not keys:
                     continue
-                name = group_names(partition, {record.group})[record.group]
+                name = told_at_once(group_names(partition, {record.group}))[record.group]
                 entry = Entry(head.base_offset + number, head.append_time, record, records)
                 for one in each_offset(keys):
                     self.parts.extend(
@@ -200,20 +201,20 @@ def _is_behind(partition: Partition, position: SpanPosition) -> bool:
     )
 
 
-def tail(node: "Node", command: TailSpans) -> SpanPage:
-    """One page. Faulty partitions are left out."""
+def tail(node: "Node", command: TailSpans) -> Slices[SpanPage]:
+    """One page. Faulty partitions are left out, and so are those that go meanwhile."""
     page = _Page(node, command)
     positions: dict[tuple[int, int], SpanPosition] = {}
     is_caught_up = True
-    for topic in node.open.values():
-        for partition in topic.partitions:
-            log, state = partition.messages, partition.journal.log
-            known = command.positions.get(partition.identity)
-            if known is None and command.starts_at_end:
-                known = SpanPosition(log.end_offset, state.end_offset, BitMap64())
-            known = known or SpanPosition(0, 0, BitMap64())
-            if not page.is_full and _is_behind(partition, known):
-                known = page.tell(partition, known)
-            positions[partition.identity] = known
-            is_caught_up &= not _is_behind(partition, known)
+    for partition in partitions_in(node, [*node.open]):
+        log, state = partition.messages, partition.journal.log
+        known = command.positions.get(partition.identity)
+        if known is None and command.starts_at_end:
+            known = SpanPosition(log.end_offset, state.end_offset, BitMap64())
+        known = known or SpanPosition(0, 0, BitMap64())
+        if not page.is_full and _is_behind(partition, known):
+            known = page.tell(partition, known)
+        positions[partition.identity] = known
+        is_caught_up &= not _is_behind(partition, known)
+        yield 1
     return SpanPage(page.parts, positions, is_caught_up, page.skipped)

@@ -14,6 +14,7 @@ from ..api.journeys import EventType, Journey, JourneyStatus, Span
 from ..broker.journeys import describe
 from ..broker.node import Node
 from ..broker.partition import Partition
+from ..broker.partition.history import told_at_once
 from ..broker.partition.records import GroupClosed, GroupOpened, PartitionRecord
 from ..delivery.commands import EXPIRED_LEASE, MEMBER_GONE
 from ..delivery.offsets import offsets_of
@@ -189,8 +190,8 @@ def compare_journeys(
         return
     every = range(book.start_offset, book.end)
     for offset in sorted(entropy.sample(every, min(count, len(every)))):
-        found = describe(node, partition.topic, partition.number, offset)
-        _compare(partition, book, offset, found)
+        journey = told_at_once(describe(node, partition.topic, partition.number, offset))
+        _compare(partition, book, offset, journey)
 
 
 def _is_of_records(span: Span) -> bool:

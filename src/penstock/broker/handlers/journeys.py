@@ -21,26 +21,27 @@ from ...journeys.traces import is_trace_id, place_of
 from .. import journey_search, journeys
 from ..partition import Now, Partition
 from ..partition.changes import Handler
+from ..walks import Slices
 
 if TYPE_CHECKING:
     from ..node import Node
 
 
-def describe(node: "Node", command: DescribeJourney, _now: Now) -> Journey:
+def describe(node: "Node", command: DescribeJourney, _now: Now) -> Slices[Journey]:
     return journeys.describe(node, command.topic, command.partition, command.offset)
 
 
-def find_trace(node: "Node", command: FindTrace, _now: Now) -> Journey:
+def find_trace(node: "Node", command: FindTrace, _now: Now) -> Slices[Journey]:
     trace_id = command.trace_id
     if not is_trace_id(trace_id):
         raise Refused(
             f"a trace id is 32 hexadecimal digits, not all 0, got {trace_id[:40]!r}",
             field="trace_id",
         )
-    found = _derived(node, command)
-    if found is not None:
-        return found
-    page = journey_search.search(
+    derived = yield from _derived(node, command)
+    if derived is not None:
+        return derived
+    page = yield from journey_search.search(
         node,
         SearchJourneys(
             topic=command.topic,
@@ -54,10 +55,10 @@ def find_trace(node: "Node", command: FindTrace, _now: Now) -> Journey:
     if not page.rows:
         raise TraceNotFound(trace_id, cursor=page.cursor, scanned_bytes=page.scanned_bytes)
     row = page.rows[0]
-    return journeys.describe(node, row.topic, row.partition, row.offset)
+    return (yield from journeys.describe(node, row.topic, row.partition, row.offset))
 
 
-def _derived(node: "Node", command: FindTrace) -> Journey | None:
+def _derived(node: "Node", command: FindTrace) -> Slices[Journey | None]:
     """The journey of a message whose trace id follows from its place."""
     topic_id, partition, number, is_delayed = place_of(command.trace_id)
     facts = node.topics.by_id.get(topic_id)
@@ -65,16 +66,17 @@ def _derived(node: "Node", command: FindTrace) -> Journey | None:
         return None
     try:
         if is_delayed:
-            found = journeys.describe_delay(node, node.partition(facts.name, partition), number)
+            place = node.partition(facts.name, partition)
+            journey = yield from journeys.describe_delay(node, place, number)
         else:
-            found = journeys.describe(node, facts.name, partition, number)
+            journey = yield from journeys.describe(node, facts.name, partition, number)
     except (NotFound, OffsetOutOfRange):
         return None
     # One that came with a trace id of its own is known by that one only.
-    return found if found.trace_id == command.trace_id else None
+    return journey if journey.trace_id == command.trace_id else None
 
 
-def search(node: "Node", command: SearchJourneys, _now: Now) -> JourneyPage:
+def search(node: "Node", command: SearchJourneys, _now: Now) -> Slices[JourneyPage]:
     if command.limit < 1 or command.bytes_max < 1:
         raise Refused("a search needs room for at least one journey and one byte", field="limit")
     if command.trace_id is not None and not is_trace_id(command.trace_id):
@@ -82,19 +84,22 @@ def search(node: "Node", command: SearchJourneys, _now: Now) -> JourneyPage:
     return journey_search.search(node, command)
 
 
-def list_latest(node: "Node", command: ListJourneys, _now: Now) -> JourneyPage:
+def list_latest(node: "Node", command: ListJourneys, _now: Now) -> Slices[JourneyPage]:
     return journey_search.latest(node, command)
 
 
-def describe_all(node: "Node", command: DescribeJourneys, _now: Now) -> JourneyStats:
+def describe_all(node: "Node", command: DescribeJourneys, _now: Now) -> Slices[JourneyStats]:
     names = sorted(filter(command.covers, node.open))
     if command.topic is not None:
         names = [node.topic(command.topic).facts.name]
     shown = {*names, OTHER} if command.topic is None and not command.prefixes else {*names}
-    return JourneyStats(
-        [_history_of([*node.topic(name).partitions], name) for name in names],
-        [one for one in node.latencies.rows() if one.topic in shown],
-    )
+    topics: list[TopicHistory] = []
+    for name in names:
+        if name in node.open:
+            partitions = [*node.open[name].partitions]
+            topics.append(_history_of(partitions, name))
+        yield 1
+    return JourneyStats(topics, [lane for lane in node.latencies.rows() if lane.topic in shown])
 
 
 def _history_of(partitions: list[Partition], name: str) -> TopicHistory:

@@ -8,12 +8,13 @@ from ...api.spans import SpanPage, TailSpans
 from .. import span_tail
 from ..partition import Now
 from ..partition.changes import Handler
+from ..walks import Slices
 
 if TYPE_CHECKING:
     from ..node import Node
 
 
-def tail(node: "Node", command: TailSpans, _now: Now) -> SpanPage:
+def tail(node: "Node", command: TailSpans, _now: Now) -> Slices[SpanPage]:
     return span_tail.tail(node, command)
 
 

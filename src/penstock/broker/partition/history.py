@@ -6,9 +6,9 @@ active segment is in memory and saved with every snapshot; those of the others a
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pyroaring import BitMap64
 
@@ -59,6 +59,21 @@ _READ_BYTES = 8 * 1024
 _BLOCKS_KEPT = 32 * 1024
 # A look-up builds at most one index that is missing, which takes half a second, and says what it left out.
 _BUILDS_A_LOOKUP = 1
+
+
+R = TypeVar("R")
+Told = Generator[int, Any, R]
+"""What tells of messages entry by entry, as `broker.walks` has it: it yields how many it has looked at."""
+
+
+def told_at_once(telling: Told[R]) -> R:
+    """What it returns, in one go."""
+    while True:
+        try:
+            next(telling)
+        except StopIteration as end:
+            told: R = end.value
+            return told
 
 
 class Entry(NamedTuple):
@@ -195,20 +210,28 @@ class History:
                 found.append(path)
         return found
 
-    def about(self, *keys: int) -> Iterator[Entry | Gap]:
-        """The records that speak of one of these keys, in their order, and what could not be read in between."""
+    def about(self, *keys: int) -> Iterator[Entry | Gap | None]:
+        """The records that speak of one of these keys, in their order, and what could not be read in between; None for
+        a batch of others that was read.
+
+        Between any two of them the log may grow, and retention may remove what has not been read.
+        """
         wanted = BitMap64(keys)
-        builds = _BUILDS_A_LOOKUP
-        for number, segment in enumerate([*self._log.segments]):
+        builds, last = _BUILDS_A_LOOKUP, self._log.end_offset
+        offset = self._log.segments[0].base_offset
+        while offset < last:
+            number = self._log.segment_number(offset)
             index, end = self._index_of(number), self._log.end_of(number)
-            if index.covered < end:
-                if builds == 0:
-                    yield Gap(segment.base_offset, end, "not indexed yet: ask again")
-                    continue
-                builds -= 1
-                self._build(index, end)
-            for block in index.holding(wanted):
-                yield from self._read(block.first, block.end, wanted)
+            if index.covered < end and builds == 0:
+                yield Gap(index.base_offset, end, "not indexed yet: ask again")
+            else:
+                builds -= index.covered < end
+                # Once more, if another look-up has built less of it meanwhile.
+                while index.covered < end:
+                    yield from self._build(index, end)
+                for block in [*index.holding(wanted)]:
+                    yield from self._read(block.first, block.end, wanted)
+            offset = max(end, self._log.segments[0].base_offset)
 
     def _index_of(self, number: int) -> SegmentIndex:
         self.begin()
@@ -227,43 +250,57 @@ class History:
             kept -= len(oldest.blocks)
         return index
 
-    def _build(self, index: SegmentIndex, end: int) -> None:
-        """Read the records of a segment that its index does not know."""
-        keys, count, reached = BitMap64(), 0, index.covered
-        for found in self.batches(index.covered, end):
-            if isinstance(found, Gap):
+    def _build(self, index: SegmentIndex, end: int) -> Iterator[None]:
+        """Read the records of a segment that its index does not know; yields after each batch.
+
+        Another look-up may do the same meanwhile: what the first has read counts.
+        """
+        known = index.covered
+        blocks: list[tuple[int, BitMap64 | None]] = []
+        keys, count, reached = BitMap64(), 0, known
+        for batch in self.batches(known, end):
+            if isinstance(batch, Gap):
                 if count:
-                    index.add(found.first, keys)
-                index.add(found.end, None)
-                keys, count, reached = BitMap64(), 0, found.end
+                    blocks.append((batch.first, keys))
+                blocks.append((batch.end, None))
+                keys, count, reached = BitMap64(), 0, batch.end
                 continue
-            head, records = found
+            head, records = batch
             for record in records:
                 add_keys(record, keys)
             count, reached = count + len(records), head.next_offset
             if count >= BLOCK_RECORDS:
-                index.add(reached, keys)
+                blocks.append((reached, keys))
                 keys, count = BitMap64(), 0
-        if count:
-            index.add(reached, keys)
-        self._save(index)
+            yield None
+        if count or reached < end:
+            # Retention may have removed the rest.
+            blocks.append((end, keys))
+        if index.covered == known:
+            for block_end, block_keys in blocks:
+                index.add(block_end, block_keys)
+            self._save(index)
 
-    def _read(self, first: int, end: int, wanted: BitMap64) -> Iterator[Entry | Gap]:
-        for found in self.batches(first, end):
-            if isinstance(found, Gap):
-                yield found
+    def _read(self, first: int, end: int, wanted: BitMap64) -> Iterator[Entry | Gap | None]:
+        for batch in self.batches(first, end):
+            if isinstance(batch, Gap):
+                yield batch
                 continue
-            head, records = found
+            head, records = batch
             for number, record in enumerate(records):
                 keys = BitMap64()
                 add_keys(record, keys)
                 if keys.intersect(wanted):
                     yield Entry(head.base_offset + number, head.append_time, record, records)
+            yield None
 
     def batches(self, offset: int, end: int) -> Iterator[tuple[Head, list[PartitionRecord]] | Gap]:
-        """Batches of records from `offset` up to `end`, and what lies between them and cannot be read."""
+        """Batches of records from `offset` up to `end`, and what lies between them and cannot be read.
+
+        Between any two of them retention may remove some.
+        """
         end = min(end, self._log.end_offset)
-        while offset < end:
+        while (offset := max(offset, self._log.start_offset)) < end:
             try:
                 run = self._log.read(offset, bytes_max=_READ_BYTES)
             except (DamagedBatch, DamagedFile) as damage:

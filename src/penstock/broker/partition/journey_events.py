@@ -29,7 +29,7 @@ from ...journeys.story import Event
 from ...transactions.commit_records import NamedStagingsEnded
 from ...transactions.names import STAGING_ID_FIRST, staging_text
 from ...transactions.records import StagingsEnded
-from .history import Entry, Gap
+from .history import Entry, Told
 from .partition import Partition
 from .records import Arrived, GroupClosed, GroupOpened, Redriven, Returned
 
@@ -280,13 +280,15 @@ _TELL: dict[type, Callable[[Entry, int], Iterator[Event]]] = {
 }
 
 
-def group_names(partition: Partition, numbers: set[int]) -> dict[int, str]:
+def group_names(partition: Partition, numbers: set[int]) -> Told[dict[int, str]]:
     """The names of groups, also of those that are gone, as far as the history knows them."""
-    names = {one: name for one, name in partition.machine.names.items() if one in numbers}
+    known = partition.machine.names
+    names = {number: known[number] for number in numbers & known.keys()}
     unknown = numbers - names.keys() - {0}
     if unknown:
-        for found in partition.history.about(*(GROUPS + one for one in unknown)):
-            record: Any = None if isinstance(found, Gap) else found.record
+        for entry in partition.history.about(*(GROUPS + number for number in unknown)):
+            yield 1
+            record: Any = entry.record if isinstance(entry, Entry) else None
             if isinstance(record, GroupOpened | GroupClosed) and record.name:
                 names[record.group] = record.name
-    return {one: names.get(one, f"group {one}") for one in numbers}
+    return {number: names.get(number, f"group {number}") for number in numbers}

@@ -17,7 +17,7 @@ from ...model import Message, Provenance
 from ...schedules import is_schedule
 from ..topics import INTERNAL_PREFIX
 from .dead_letters import index_of, read_dead_letter
-from .history import Entry, Gap, add_keys
+from .history import Entry, Gap, Told, add_keys
 from .journey_events import events_of, group_names
 from .partition import Partition
 from .records import Redriven
@@ -81,27 +81,28 @@ def tell(
     story: Story,
     *,
     gaps: Iterable[str] = (),
-) -> ToldStory:
+) -> Told[ToldStory]:
     """Tell the story of one message: its publish, and what its groups did with it."""
-    entries, found = _records_of(partition, offset)
-    gone = [*gaps, *found]
+    entries, lost = yield from _records_of(partition, offset)
+    gone = [*gaps, *lost]
     if facts.missing:
         gone.append(facts.missing)
     story.add(publish_events(partition, offset, facts))
-    names = group_names(partition, {entry.record.group for entry in entries})
+    names = yield from group_names(partition, {entry.record.group for entry in entries})
     for entry in entries:
         story.add(events_of(entry, offset, names[entry.record.group]))
+        yield 1
     start = partition.history.start()
     if facts.head is not None and offset < start.message_end:
         gone.append(f"records from before {start.at_ns} ns since 1970 are not kept any more")
     return ToldStory(story, entries, gone)
 
 
-def _records_of(partition: Partition, offset: int) -> tuple[list[Entry], list[str]]:
+def _records_of(partition: Partition, offset: int) -> Told[tuple[list[Entry], list[str]]]:
     """The records about a message, with those about its letters and about groups that are gone, in their order."""
-    found, gaps = _sorted_out(partition.history.about(offset))
+    entries, gaps = yield from _sorted_out(partition.history.about(offset))
     more: set[int] = set()
-    for entry in found:
+    for entry in entries:
         if isinstance(entry.record, Redriven):
             more.add(LETTERS + entry.record.letter.sequence)
         if isinstance(entry.record, Buried) and entry.record.sequence >= 0:
@@ -109,27 +110,31 @@ def _records_of(partition: Partition, offset: int) -> tuple[list[Entry], list[st
         if entry.record.group and entry.record.group not in partition.machine.names:
             more.add(GROUPS + entry.record.group)
     if more:
-        others, lost = _sorted_out(partition.history.about(*more))
-        known = {entry.offset for entry in found}
+        others, lost = yield from _sorted_out(partition.history.about(*more))
+        known = {entry.offset for entry in entries}
         # A group's beginning, and a group's end before it had the message, are not of this story.
-        found += [one for one in others if one.offset not in known and _is_later(one, found)]
+        entries += [
+            other for other in others if other.offset not in known and _is_later(other, entries)
+        ]
         gaps += lost
-    return sorted(found, key=lambda entry: entry.offset), gaps
+    return sorted(entries, key=lambda entry: entry.offset), gaps
 
 
-def _is_later(entry: Entry, found: Sequence[Entry]) -> bool:
+def _is_later(entry: Entry, entries: Sequence[Entry]) -> bool:
     is_of_story = not isinstance(entry.record, Buried | Redriven)
-    return is_of_story and entry.offset > found[0].offset
+    return is_of_story and entry.offset > entries[0].offset
 
 
-def _sorted_out(found: Iterable[Entry | Gap]) -> tuple[list[Entry], list[str]]:
+def _sorted_out(records: Iterable[Entry | Gap | None]) -> Told[tuple[list[Entry], list[str]]]:
     entries: list[Entry] = []
     gaps: list[str] = []
-    for one in found:
-        if isinstance(one, Gap):
-            gaps.append(f"state records {one.first} to {one.end - 1} cannot be told: {one.reason}")
-        else:
-            entries.append(one)
+    for entry in records:
+        if isinstance(entry, Gap):
+            first, last = entry.first, entry.end - 1
+            gaps.append(f"state records {first} to {last} cannot be told: {entry.reason}")
+        elif entry is not None:
+            entries.append(entry)
+        yield 1
     return entries, gaps
 
 
@@ -149,7 +154,7 @@ def publish_events(partition: Partition, offset: int, facts: MessageFacts) -> It
     yield Event(at_ns, EventType.PERSISTED, attributes=durable)
 
 
-def tell_delay(partition: Partition, identity: int, story: Story) -> list[str]:
+def tell_delay(partition: Partition, identity: int, story: Story) -> Told[list[str]]:
     """Tell the story of a delayed message up to when it fires. Returns what could not be read."""
     log = partition.delayed.log
     gaps: list[str] = []
@@ -164,17 +169,23 @@ def tell_delay(partition: Partition, identity: int, story: Story) -> list[str]:
         gaps.append("when it was scheduled is not known any more")
     else:
         story.add([Event(head.append_time, EventType.SCHEDULED, attributes={"delay_id": identity})])
-    entries, lost = _sorted_out(partition.history.about(DELAYS + identity))
+    entries, lost = yield from _sorted_out(partition.history.about(DELAYS + identity))
     for entry in entries:
         story.add(events_of(entry, identity, ""))
+        yield 1
     return gaps + lost
 
 
-def standings_of(partition: Partition, offset: int, story: Story) -> list[GroupStanding]:
+def standings_of(partition: Partition, offset: int, story: Story) -> Told[list[GroupStanding]]:
     """What the message is for each group that has had it, or will have it, as the state of today says."""
-    told = {one.group: one for one in story.standings()}
-    found: list[GroupStanding] = []
-    for name, delivery in partition.user_groups():
+    told = {standing.group: standing for standing in story.standings()}
+    standings: list[GroupStanding] = []
+    for name in [name for name, _ in partition.user_groups()]:
+        yield 1
+        number = partition.machine.numbers.get(name)
+        if number is None:
+            continue
+        delivery = partition.machine.groups[number]
         known, is_finished = told.get(name), delivery.progress.is_finished(offset)
         if known is None and is_finished:
             continue  # Finished before the history begins, or before the group's start.
@@ -184,36 +195,42 @@ def standings_of(partition: Partition, offset: int, story: Story) -> list[GroupS
         status = known.status
         if is_finished != (status in FINISHED):
             status = JourneyStatus.COMPLETED if is_finished else JourneyStatus.IN_PROGRESS
-        found.append(GroupStanding(name, status, attempts, known.consumer, known.error))
+        standings.append(GroupStanding(name, status, attempts, known.consumer, known.error))
     known_names = partition.machine.numbers
-    gone = [one for name, one in told.items() if name not in known_names]
-    return [*found, *(one for one in gone if not one.group.startswith(INTERNAL_PREFIX))]
+    gone = [standing for name, standing in told.items() if name not in known_names]
+    return [
+        *standings,
+        *(standing for standing in gone if not standing.group.startswith(INTERNAL_PREFIX)),
+    ]
 
 
 def tell_many(
     partition: Partition, offsets: Sequence[int]
-) -> dict[int, tuple[MessageFacts, Story]]:
+) -> Told[dict[int, tuple[MessageFacts, Story]]]:
     """The stories of many messages, read together. Messages that are gone are left out."""
     wanted = BitMap64(offsets)
     by_offset: dict[int, list[Entry]] = {}
-    entries, _ = _sorted_out(partition.history.about(*offsets))
+    entries, _ = yield from _sorted_out(partition.history.about(*offsets))
     for entry in entries:
         keys = BitMap64()
         add_keys(entry.record, keys)
-        for one in each_offset(keys & wanted):
-            by_offset.setdefault(one, []).append(entry)
-    names = group_names(partition, {entry.record.group for entry in entries})
+        for offset in each_offset(keys & wanted):
+            by_offset.setdefault(offset, []).append(entry)
+        yield 1
+    names = yield from group_names(partition, {entry.record.group for entry in entries})
     told: dict[int, tuple[MessageFacts, Story]] = {}
     for offset in offsets:
+        yield 1
         facts = facts_of(partition, offset)
         if facts.message is None:
             continue
         place = MessagePlace(partition.topic, partition.number, offset)
         story = Story(trace_id_in(partition, offset, facts), place)
         if facts.delay_id >= 0:
-            tell_delay(partition, facts.delay_id, story)
+            yield from tell_delay(partition, facts.delay_id, story)
         story.add(publish_events(partition, offset, facts))
         for entry in by_offset.get(offset, ()):
             story.add(events_of(entry, offset, names[entry.record.group]))
+            yield 1
         told[offset] = facts, story
     return told
