@@ -150,14 +150,25 @@ def test_a_page_ends_with_so_many_events_and_the_next_goes_on(monkeypatch) -> No
 
 
 def test_the_latest_are_the_last_of_all_partitions() -> None:
-    world = busy()
-    world.wait(5)
-    world.publish(b"last", topic="other")
-    rows = world.execute(ListJourneys(limit=3)).rows
-    assert rows[0].topic == "other"
-    every = world.execute(ListJourneys(limit=1000)).rows
-    assert [row.start_ns for row in every] == sorted((row.start_ns for row in every), reverse=True)
-    assert rows == every[:3]
+    world, entropy = World(), random.Random(1)
+    for name, partitions in (("one", 3), ("two", 2)):
+        world.topic(name=name, partitions=partitions)
+    published = []
+    for number in range(60):
+        world.wait(1)
+        topic, count = entropy.choice((("one", 3), ("two", 2)))
+        partition = entropy.randrange(count)
+        # Some batches have several messages.
+        values = [b"%d" % number] * entropy.choice((1, 1, 3))
+        stored = world.publish(*values, topic=topic, partition=partition)
+        published += [(topic, each.partition, each.offset) for each in stored]
+    for limit in (1, 5, 20, 1000):
+        rows = in_slices(world, ListJourneys(limit=limit), entropy).rows
+        places = {(row.topic, row.partition, row.offset) for row in rows}
+        assert len(rows) == min(limit, len(published))
+        # Messages of one batch have one time, so that any of them may be the last one shown.
+        assert places <= {*published[-limit - 2 :]}
+        assert places >= {*published[-limit + 2 :]} if limit > 2 else True
 
 
 def test_two_walks_that_make_one_index_both_have_it_whole() -> None:

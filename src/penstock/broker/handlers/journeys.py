@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def describe(node: "Node", command: DescribeJourney, _now: Now) -> Slices[Journey]:
-    return journeys.describe(node, command.topic, command.partition, command.offset)
+    return (yield from journeys.describe(node, command.topic, command.partition, command.offset))
 
 
 def find_trace(node: "Node", command: FindTrace, _now: Now) -> Slices[Journey]:
@@ -81,11 +81,11 @@ def search(node: "Node", command: SearchJourneys, _now: Now) -> Slices[JourneyPa
         raise Refused("a search needs room for at least one journey and one byte", field="limit")
     if command.trace_id is not None and not is_trace_id(command.trace_id):
         raise Refused("a trace id is 32 hexadecimal digits, not all 0", field="trace_id")
-    return journey_search.search(node, command)
+    return (yield from journey_search.search(node, command))
 
 
 def list_latest(node: "Node", command: ListJourneys, _now: Now) -> Slices[JourneyPage]:
-    return journey_search.latest(node, command)
+    return (yield from journey_search.latest(node, command))
 
 
 def describe_all(node: "Node", command: DescribeJourneys, _now: Now) -> Slices[JourneyStats]:

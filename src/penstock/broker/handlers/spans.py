@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def tail(node: "Node", command: TailSpans, _now: Now) -> Slices[SpanPage]:
-    return span_tail.tail(node, command)
+    return (yield from span_tail.tail(node, command))
 
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {TailSpans: tail}
