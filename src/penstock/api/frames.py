@@ -100,7 +100,7 @@ class FrameSplitter:
     frame.
     """
 
-    __slots__ = ("_bytes_max", "_pending", "_wanted", "error", "held_bytes")
+    __slots__ = ("_bytes_max", "_pending", "_rest", "_wanted", "error", "held_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -108,6 +108,22 @@ class FrameSplitter:
         # The length of the frame whose start is pending, with the length itself; 0 while that is not known.
         self._wanted = 0
         self.error: TooLarge | BadRequest | None = None
+        # What came behind such a length.
+        self._rest = memoryview(b"")
+
+    def take_oversized(self) -> tuple[TooLarge, int, memoryview] | None:
+        """If a frame over the limit begins here: why it is refused, its length, and what is there of it behind that.
+
+        The caller goes on with `feed` behind that frame.
+        """
+        error, rest = self.error, self._rest
+        if not isinstance(error, TooLarge):
+            return None
+        length = error.fields["found"]
+        assert isinstance(length, int), "it was found in the bytes"
+        self.error, self._rest = None, memoryview(b"")
+        self._pending, self.held_bytes = bytearray(), 0
+        return error, length, rest
 
     @property
     def pending_frame(self) -> memoryview:
@@ -133,7 +149,10 @@ class FrameSplitter:
                 break
             position = start + length
             frames.append(view[start:position])
-        if self.error is None and position < end:
+        if self.error is not None:
+            # In `_complete` the length was taken already.
+            self._rest = view[position if self._pending else position + _LENGTH.size :]
+        elif position < end:
             self._pending += view[position:]
         self.held_bytes = len(self._pending)
         return frames

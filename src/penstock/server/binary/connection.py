@@ -29,6 +29,7 @@ from ..file_sender import FileSender, read_range
 from .commands import Commands
 from .coroutines import RunningCoroutine
 from .hello import hello
+from .oversized import OversizedFrame
 from .service import BinaryService, Piece, Pieces
 
 # One connection leaves the loop to others after so many requests.
@@ -70,7 +71,9 @@ class Connection(asyncio.Protocol):
         self._requests_max = service.settings.binary.connection_requests_max
         # For a large frame whose end has not come yet.
         self._reservation: Reservation | None = None
-        self._frames: deque[memoryview] = deque()
+        self._frames: deque[memoryview | OversizedFrame] = deque()
+        # One over the limit whose end has not come yet.
+        self._oversized: OversizedFrame | None = None
         self._is_collecting = self._is_going_on = self._is_reading_paused = False
         self._is_writing_paused = False
         # Replies of this turn, and those that wait for a file to be sent.
@@ -80,7 +83,8 @@ class Connection(asyncio.Protocol):
         # Requests that wait for the disk or a thread, and Kafka's that wait for their turn.
         self.in_flight = 0
         self.parked: dict[int, Waiting] = {}
-        self._ordered: deque[tuple[RequestHeader, memoryview]] = deque()
+        # With why one is refused before it is read.
+        self._ordered: deque[tuple[RequestHeader, memoryview, PenstockError | None]] = deque()
         self._answering: RunningCoroutine[Pieces | None] | None = None
         # For `sweep`, on its clock.
         self._has_heard = True
@@ -110,7 +114,7 @@ class Connection(asyncio.Protocol):
         self.service.traffic.bytes_in += len(data)
         splitter = self._splitter
         before = splitter.held_bytes
-        self._frames += splitter.feed(data)
+        self._split(memoryview(data))
         held = splitter.held_bytes
         if held < before:
             self._frame_until = 0.0
@@ -120,6 +124,33 @@ class Connection(asyncio.Protocol):
             self._require_memory(held)
         elif self._reservation is not None:
             self._end_reservation()
+        if self._oversized is not None and not self.is_leaving:
+            self._require_answerable(self._oversized)
+
+    def _split(self, data: memoryview) -> None:
+        """Add the frames that end in these bytes. Of one over the limit nothing stays but what its answer names."""
+        oversized = self._oversized
+        while True:
+            if oversized is not None:
+                data = oversized.feed(data)
+                if not oversized.is_over:
+                    break
+                self._frames.append(oversized)
+            self._frames += self._splitter.feed(data)
+            begun = self._splitter.take_oversized()
+            if begun is None:
+                oversized = None
+                break
+            error, length, data = begun
+            oversized = OversizedFrame(error, length)
+        self._oversized = oversized
+
+    def _require_answerable(self, frame: OversizedFrame) -> None:
+        """Read over a frame only if it can be answered, and by one who has shown a key."""
+        if self.principal is None or frame.is_hopeless:
+            self.service.traffic.refuse("frame")
+            self._log_end(frame.error)
+            self.close()
 
     def _require_memory(self, held: int) -> None:
         """Frames that arrive may not fill the memory, however many connections they come on."""
@@ -191,8 +222,19 @@ class Connection(asyncio.Protocol):
         if not self.is_lost:
             self._go_on()
 
-    def _handle(self, frame: memoryview) -> int:
+    def _handle(self, frame: memoryview | OversizedFrame) -> int:
         """Begin with a request. Returns how much of a turn it takes."""
+        if not isinstance(frame, OversizedFrame):
+            return self._begin(frame)
+        self.service.traffic.refuse("frame")
+        kept = memoryview(frame.kept)
+        key, correlation = key_and_correlation(kept)
+        if key < OWN_KEYS_FROM:
+            return self._begin(kept, frame.error)
+        self.fail(correlation, frame.error)
+        return 1
+
+    def _begin(self, frame: memoryview, refusal: PenstockError | None = None) -> int:
         try:
             header, body = read_header(frame)
         except BadRequest as error:
@@ -206,7 +248,7 @@ class Connection(asyncio.Protocol):
             return 1
         key, correlation = header.api_key, header.correlation
         if key < OWN_KEYS_FROM:
-            self._order(header, body)
+            self._order(header, body, refusal)
             return _KAFKA_REQUEST_SHARE
         if header.version != VERSION:
             refusal = BadRequest(f"version {header.version} of api key {key} is not known")
@@ -223,14 +265,18 @@ class Connection(asyncio.Protocol):
 
     # Kafka's requests, in their order.
 
-    def _order(self, header: RequestHeader, body: memoryview) -> None:
+    def _order(
+        self, header: RequestHeader, body: memoryview, refusal: PenstockError | None
+    ) -> None:
         if self._answering is not None or self._ordered:
             self.in_flight += 1
-            self._ordered.append((header, body))
+            self._ordered.append((header, body, refusal))
         else:
-            self._answer(header, body)
+            self._answer(header, body, refusal)
 
-    def _answer(self, header: RequestHeader, body: memoryview) -> None:
+    def _answer(
+        self, header: RequestHeader, body: memoryview, refusal: PenstockError | None
+    ) -> None:
         kafka = self.service.kafka
         if kafka is None:
             self._log_end(BadRequest(f"api key {header.api_key} is not served"))
@@ -238,7 +284,9 @@ class Connection(asyncio.Protocol):
             return
         self.in_flight += 1
         answering = RunningCoroutine(
-            self.service.loop, kafka.answer(header, body, self), partial(self._answered, header)
+            self.service.loop,
+            kafka.answer(header, body, self, refusal),
+            partial(self._answered, header),
         )
         self._answering = answering
         answering.begin()

@@ -9,7 +9,7 @@ from ...api.fetch import FileRange
 from ...api.frames import RequestHeader
 from ...api.keys import Credential
 from ...api.principals import LOCAL, Principal
-from ...errors import TooManyRequests
+from ...errors import PenstockError, TooManyRequests
 from ...model import Buffer
 from ...runtime.asynchronous import AsyncDriver
 from ..audit import AuditLog
@@ -32,9 +32,16 @@ class KafkaPort(Protocol):
     """What answers api keys below 10,000. Requests of one connection are carried out and answered in their order."""
 
     async def answer(
-        self, header: RequestHeader, body: memoryview, connection: "Connection"
+        self,
+        header: RequestHeader,
+        body: memoryview,
+        connection: "Connection",
+        refusal: PenstockError | None = None,
     ) -> Pieces | None:
-        """The body of the reply behind its correlation, or None for no reply. Raises only to end the connection."""
+        """The body of the reply behind its correlation, or None for no reply. Raises only to end the connection.
+
+        A Produce with a `refusal` came without its records: it is answered with that.
+        """
         ...
 
     def forget(self, connection: "Connection") -> None:

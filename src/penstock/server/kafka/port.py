@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ...api.frames import RequestHeader
-from ...errors import BadRequest, TooManyRequests
+from ...errors import BadRequest, PenstockError, TooManyRequests
 from ..binary.service import BinaryService, Pieces
 from . import (
     classic,
@@ -94,9 +94,13 @@ class KafkaServer:
         self._sessions.pop(connection, None)
 
     async def answer(
-        self, header: RequestHeader, body: memoryview, connection: "Connection"
+        self,
+        header: RequestHeader,
+        body: memoryview,
+        connection: "Connection",
+        refusal: PenstockError | None = None,
     ) -> Pieces | None:
-        """The response behind its correlation; None if the client wants none.
+        """The response behind its correlation; None if the client wants none. A Produce may be refused already.
 
         BadRequest: no such request is served in this version, or the bytes are none. Unauthenticated. Whatever is
         raised ends the connection.
@@ -104,7 +108,7 @@ class KafkaServer:
         key, traffic = header.api_key, self._service.traffic
         name = REQUESTS[key].name if key in REQUESTS else "unknown"
         try:
-            pieces, outcome = await self._answered(header, body, connection)
+            pieces, outcome = await self._answered(header, body, connection, refusal)
         except Exception:
             traffic.count(name, "closed")
             raise
@@ -112,7 +116,11 @@ class KafkaServer:
         return pieces
 
     async def _answered(
-        self, header: RequestHeader, body: memoryview, connection: "Connection"
+        self,
+        header: RequestHeader,
+        body: memoryview,
+        connection: "Connection",
+        refusal: PenstockError | None,
     ) -> tuple[Pieces | None, str]:
         """The response, and its outcome for metrics."""
         key, version, client_id = header.api_key, header.version, header.client_id
@@ -146,7 +154,10 @@ class KafkaServer:
             values: Values | None = {"error_code": Code.INVALID_REQUEST}
         else:
             request["version"] = version
-            values = await HANDLERS[key](session, request)
+            if refusal is None:
+                values = await HANDLERS[key](session, request)
+            else:
+                values = produce.refuse(request, refusal)
         if values is None:
             return None, outcome_of({})
         pieces: Pieces = [*encode_response(key, version, values)]

@@ -31,6 +31,23 @@ async def produce(session: KafkaSession, request: Values) -> Values | None:
     return None if acks == _NO_ANSWER else {"responses": responses}
 
 
+def refuse(request: Values, error: PenstockError) -> Values | None:
+    """The answer to a request that was not carried out, for each of its partitions. BadRequest: it wants none."""
+    if request["acks"] == _NO_ANSWER:
+        raise BadRequest(f"produce without acks: {error}")
+    refused = _refused(code_of(error), str(error))
+    topics = [(topic["name"], topic["partition_data"]) for topic in request["topic_data"]]
+    return {
+        "responses": [
+            {
+                "name": name,
+                "partition_responses": [{"index": part["index"], **refused} for part in parts],
+            }
+            for name, parts in topics
+        ]
+    }
+
+
 async def _store(session: KafkaSession, topic: str, part: Values, request: Values) -> Values:
     acks = request["acks"]
     if acks not in _ACKS:
