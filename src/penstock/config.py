@@ -43,6 +43,9 @@ _SHARES = (
     "query_starts_per_key_max",
     "query_start_bytes_max",
     "query_start_bytes_per_key_max",
+    "groups_per_key_max",
+    "latency_series_max",
+    "latency_series_per_key_max",
     "pipelines_max",
     "pipelines_per_key_max",
     "producers_max",
@@ -71,6 +74,9 @@ class LimitsConfig:
     query_starts_per_key_max: int = 1000
     query_start_bytes_max: int = 64 * MIB
     query_start_bytes_per_key_max: int = 4 * MIB
+    groups_per_key_max: int = 2000
+    latency_series_max: int = 1000
+    latency_series_per_key_max: int = 200
     pipelines_max: int = 1000
     pipelines_per_key_max: int = 200
     producers_max: int = 50_000

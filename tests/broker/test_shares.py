@@ -14,20 +14,31 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from penstock.api.classic import CommitOffsets, CommittedOffset
 from penstock.api.command import Command
 from penstock.api.commits import ListCommitNames, OpenStaging, ResetCommitName
+from penstock.api.groups import CloseGroup, ListGroups, OpenGroup
 from penstock.api.keys import CreateKey, RevokeKey
 from penstock.api.principals import LOCAL, Principal, Role
 from penstock.api.queries import ForgetQueryStart, KeepQueryStart, QueryStart, SeeQueryStart
 from penstock.api.transactions import InitProducer, ListTransactions
 from penstock.config import LimitsConfig
-from penstock.errors import AlreadyExists, Forbidden, NotFound, Refused, ShareFull
+from penstock.errors import (
+    AlreadyExists,
+    Damaged,
+    Forbidden,
+    NotFound,
+    Refused,
+    ShareFull,
+    TooManyGroups,
+)
 
 from .world import HOUR_MS, World
 
 ANN, BEN = (Principal(name, Role.ADMIN, ("a",), f"pk-{name}") for name in ("ann", "ben"))
 KEYS = {"": LOCAL, "ann": ANN, "ben": BEN}
 PER_KEY, IN_ALL = 2, 5
+TOPICS = ("a", "ab")
 KINDS = STARTS, PRODUCERS, NAMES = "query starts", "producers with transactions", "names of commits"
 LIMITS = LimitsConfig(
     query_starts_max=IN_ALL,
@@ -36,6 +47,8 @@ LIMITS = LimitsConfig(
     producers_per_key_max=PER_KEY,
     commit_names_max=IN_ALL,
     commit_names_per_key_max=PER_KEY,
+    groups_max=IN_ALL,
+    groups_per_key_max=PER_KEY,
 )
 WEEK_MS = 7 * 24 * HOUR_MS
 
@@ -61,7 +74,10 @@ class Filling(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.world = World(limits=LIMITS)
-        self.world.topic(1, "a")
+        for topic in TOPICS:
+            self.world.topic(2, topic)
+        # By topic and name.
+        self.groups: dict[tuple[str, str], str] = {}
         self.owners: dict[tuple[str, str], str] = {}
         # What queries ask for changes from time to time, and then another start takes the place of the kept one.
         self.offset, self.asked = 1, dict[str, int]()
@@ -103,6 +119,43 @@ class Filling(RuleBasedStateMachine):
             assert refused.value.fields["kind"] == kind
             assert refused.value.fields["used"] >= refused.value.fields["limit"]
 
+    @rule(
+        group=st.sampled_from("pqr"),
+        topic=st.sampled_from(TOPICS),
+        key=st.sampled_from([*KEYS]),
+        is_commit=st.booleans(),
+    )
+    def make_group(self, group: str, topic: str, key: str, is_commit: bool) -> None:
+        """On all partitions, or by a commit of Kafka on one of them."""
+        expected, place = None, (topic, group)
+        if place not in self.groups:
+            owners = [*self.groups.values()]
+            if key and owners.count(key) >= PER_KEY:
+                expected = ShareFull
+            elif len(owners) >= IN_ALL:
+                expected = TooManyGroups
+        command: Command[Any] = OpenGroup(group, (topic,))
+        if is_commit:
+            command = CommitOffsets(group, (CommittedOffset(topic, 1, 0, ""),))
+        if expected is not None:
+            with pytest.raises(expected):
+                execute(self.world, KEYS[key], command)
+            return
+        execute(self.world, KEYS[key], command)
+        self.groups.setdefault(place, key)
+
+    @rule(group=st.sampled_from("pqr"))
+    def close_group(self, group: str) -> None:
+        if any(name == group for _, name in self.groups):
+            execute(self.world, LOCAL, CloseGroup(group))
+            self.groups = {place: key for place, key in self.groups.items() if place[1] != group}
+
+    @rule(topic=st.sampled_from(TOPICS))
+    def make_topic_anew(self, topic: str) -> None:
+        self.world.delete(topic)
+        self.world.topic(2, topic)
+        self.groups = {place: key for place, key in self.groups.items() if place[0] != topic}
+
     @rule(name=st.sampled_from("pqrstuv"), key=st.sampled_from([*KEYS]))
     def forget_start(self, name: str, key: str) -> None:
         if self.owners.pop((STARTS, name), None) is None:
@@ -136,6 +189,10 @@ class Filling(RuleBasedStateMachine):
             else "local"
             for name in names[NAMES]
         }
+        known: dict[str, list[str]] = {}
+        for topic, name in sorted(self.groups):
+            known.setdefault(name, []).append(topic)
+        assert execute(self.world, LOCAL, ListGroups()) == known
         for name in names[STARTS]:
             assert execute(self.world, LOCAL, SeeQueryStart(name)).query == name
 
@@ -171,7 +228,9 @@ def test_an_idle_producer_gives_its_place_back() -> None:
     execute(world, ANN, InitProducer("r"))
 
 
-@pytest.mark.parametrize("command", [start_of("q"), InitProducer("q"), OpenStaging("q", 0, "w")])
+@pytest.mark.parametrize(
+    "command", [start_of("q"), InitProducer("q"), OpenStaging("q", 0, "w"), OpenGroup("q", ("a",))]
+)
 def test_the_id_of_a_revoked_key_does_not_come_again_while_something_is_its(command) -> None:
     world = World()
     world.topic(1, "a")
@@ -183,3 +242,24 @@ def test_the_id_of_a_revoked_key_does_not_come_again_while_something_is_its(comm
         with pytest.raises(AlreadyExists):
             world.execute(CreateKey("ben", Role.ADMIN, ("a",), key_id=ann.key_id))
     world.execute(CreateKey("ann", Role.ADMIN, ("a",)))
+
+
+def test_a_share_of_groups_is_given_back_by_idle_ones_and_by_a_faulty_partition() -> None:
+    world = World(limits=LIMITS)
+    world.topic(2, "a", group_retention_hours=1)
+    for name in "pq":
+        execute(world, ANN, OpenGroup(name, ("a",)))
+    with pytest.raises(ShareFull):
+        execute(world, ANN, OpenGroup("r", ("a",)))
+    world.wait(2 * HOUR_MS)
+    world.sweep()
+    assert execute(world, LOCAL, ListGroups()) == {}
+    for name in "rs":
+        execute(world, ANN, OpenGroup(name, ("a",)))
+    # One of two partitions says no more of them, and the other one does.
+    world.node.fail(world.node.partition("a", 0), Damaged("gone"))
+    with pytest.raises(ShareFull):
+        execute(world, ANN, OpenGroup("t", ("a",)))
+    world.node.fail(world.node.partition("a", 1), Damaged("gone"))
+    world.topic(1, "ab")
+    execute(world, ANN, OpenGroup("t", ("ab",)))

@@ -6,9 +6,13 @@ import re
 import pytest
 
 import penstock
+from penstock.api.principals import Role
+from penstock.api.topics import CreateTopic
 from penstock.errors import TooManyGroups
+from penstock.sim import SimDisk
 
 from .rigs import in_process
+from .test_security import bearer
 
 LIMITS = {("limits", "groups_per_topic_max"): 3, ("limits", "groups_max"): 5}
 MAKING = {
@@ -20,13 +24,14 @@ MAKING = {
 }
 
 
-async def make(broker, how: str, group: str, *topics: str):
+async def make(broker, how: str, group: str, *topics: str, headers=None):
     method, target, body = MAKING[how]
     if body is not None and "topics" in body:
         body = {**body, "topics": list(topics)}
     elif body is not None:
         body = {"offsets": {topic: {"0": 0} for topic in topics}}
-    return await broker.call(method, target.format(topic=topics[0], group=group), body)
+    target = target.format(topic=topics[0], group=group)
+    return await broker.call(method, target, body, headers=headers)
 
 
 async def names(broker) -> list[str]:
@@ -56,6 +61,34 @@ async def test_one_group_too_many_is_refused_and_not_made(tmp_path, how):
         if how not in {"join", "shared join"}:
             assert (await broker.call("DELETE", "/groups/b")).status == 204
             assert (await make(broker, how, "e", "bills")).status == 200
+
+
+@pytest.mark.parametrize("how", MAKING)
+async def test_a_key_makes_so_many_groups_and_another_key_its_own(tmp_path, how):
+    settings = {("auth", "enabled"): True, ("limits", "groups_per_key_max"): 2}
+    disk, way = SimDisk(), "poll" if how == "stream" else how
+    async with in_process(tmp_path, settings, disk=disk) as broker:
+        broker.driver.execute(CreateTopic("orders", 3))
+        ann, ben = (bearer(broker.key(name, Role.CONSUMER).text) for name in ("ann", "ben"))
+        root = bearer(broker.key("root", Role.ADMIN).text)
+        for group in ("a", "b"):
+            assert (await make(broker, way, group, "orders", headers=ann)).status == 200
+    async with in_process(tmp_path, settings, disk=disk) as broker:
+        refused = await make(broker, how, "c", "orders", headers=ann)
+        assert (refused.status, refused.json["error"]) == (409, "SHARE_FULL")
+        facts = {name: refused.json[name] for name in ("kind", "used", "limit", "setting")}
+        assert facts == {
+            "kind": "groups",
+            "used": 2,
+            "limit": 2,
+            "setting": "limits.groups_per_key_max",
+        }
+        # Those that are there go on, also for another key, and that has its own.
+        for by, group in ((ann, "a"), (ben, "b"), (ben, "c"), (ben, "d")):
+            assert (await make(broker, way, group, "orders", headers=by)).status == 200
+        assert (await make(broker, way, "e", "orders", headers=ben)).status == 409
+        listed = (await broker.call("GET", "/groups", headers=root)).json["groups"]
+        assert listed == ["a", "b", "c", "d"]
 
 
 async def test_a_stream_of_one_group_too_many_is_refused(tmp_path):
@@ -114,6 +147,10 @@ async def test_metrics_name_the_groups_with_the_largest_lag_and_sum_the_rest(tmp
         assert samples(text, "penstock_group_in_flight") == {"b": 0, "other": 1}
         assert set(samples(text, "penstock_group_waiting")) == {"b", "other"}
         assert set(samples(text, "penstock_lane_ready")) == {"b"}
+        assert samples(text, "penstock_delivery_seconds_count") == {"other": 1}
+        await broker.poll("&max=2", group="b")
+        text = (await broker.call("GET", "/metrics")).body.decode()
+        assert samples(text, "penstock_delivery_seconds_count") == {"b": 2, "other": 1}
         series = [line.rpartition(" ")[0] for line in text.splitlines() if line[:1] != "#"]
         assert len(series) == len(set(series))
 

@@ -58,6 +58,7 @@ from .partition.changes import Changes
 from .partition.damage import DamageLedger
 from .partition.dead_letters import dead_letter_topic
 from .partition.delay_prefetch import PrefetchCache
+from .partition.group_owners import GroupOwners
 from .partition.opening import open_partition
 from .partition.publishing import Router, not_a_partition
 from .partition.slots import Fault, Partitions, fault_of
@@ -107,7 +108,7 @@ class Catalogue:
         self.disk, self.entropy, self.limits = disk, entropy, limits
         self.zones: Zones = zones or UtcOnly()
         self.cache, self.prefetch = BatchCache(cache_bytes), PrefetchCache()
-        self.latencies = Latencies()
+        self.latencies, self.group_owners = Latencies(limits), GroupOwners()
         # What was recorded since the driver last acted on it.
         self.changes = Changes()
         # What this start found and did, in order. Read by the driver, metrics and health.
@@ -199,6 +200,7 @@ class Catalogue:
             self.latencies,
             self.zones,
             self.reign,
+            self.group_owners,
         )
 
     def _open_known(self, facts: TopicFacts, number: int, now: Now) -> Partition | Fault:

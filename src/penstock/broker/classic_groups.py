@@ -27,10 +27,12 @@ from ..errors import (
     UnknownMember,
 )
 from ..groups.classic import ClassicGroup, ClassicMember, ClassicState, ProtocolConflict
+from ..kernel import OwnerCounts
 from ..model import check_name
 from .catalogue import Catalogue
 from .groups import check_group
 from .partition import Now
+from .shares import GROUPS
 
 _MEMBER = "member"
 _MEMBER_BITS = 128
@@ -47,6 +49,9 @@ class ClassicGroups:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self.groups: dict[str, ClassicGroup] = {}
+        # The keys that made them.
+        self._owners: dict[str, str] = {}
+        self._counts = OwnerCounts()
         # Where a group goes on that comes again: a generation is never met twice in one life of the node.
         self._generation = 0
 
@@ -95,16 +100,21 @@ class ClassicGroups:
             raise TooManyGroups(
                 name, "all topics together", limit=limits.groups_max, setting="limits.groups_max"
             )
+        GROUPS.require_room(limits, self._catalogue.principal, (self._counts,), in_all=0)
         return ClassicGroup(name, self._generation)
 
     def _keep(self, group: ClassicGroup) -> None:
         """Keep a group that has members or waits for some, forget another, and have the driver tick in time."""
         if group.members or group.promised:
+            if group.name not in self.groups:
+                owner = self._owners[group.name] = self._catalogue.principal.key_id
+                self._counts.add(owner)
             self.groups[group.name] = group
             changes = self._catalogue.changes
             changes.due_ns = min(changes.due_ns, group.next_due_ns())
         else:
-            self.groups.pop(group.name, None)
+            if self.groups.pop(group.name, None) is not None:
+                self._counts.remove(self._owners.pop(group.name))
             self._generation = max(self._generation, group.generation)
 
     def _of(self, name: str, member: str) -> ClassicGroup:

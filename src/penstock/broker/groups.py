@@ -24,6 +24,7 @@ from .partition import Now, Partition, consumption
 from .partition.records import ModeSet
 from .partition.slots import Partitions
 from .partition.start import offset_in, visible_end
+from .shares import GROUPS
 from .topics import INTERNAL_PREFIX
 
 _HOUR_NS = 3600 * 1_000_000_000
@@ -42,7 +43,7 @@ def open_on(
 ) -> None:
     """Make sure that a group exists on every partition of some topics; a new one begins at `start`.
 
-    TooManyGroups, Refused for its name, NotFound: no topic is touched.
+    TooManyGroups, ShareFull, Refused for its name, NotFound: no topic is touched.
     """
     check_group(group)
     opened = [catalogue.topic(topic) for topic in topics]
@@ -52,31 +53,26 @@ def open_on(
 
 
 def require_room(catalogue: Catalogue, topics: Iterable[Topic], group: str) -> None:
-    """TooManyGroups if a group that is new on some of these topics would be one too many, there or in all.
+    """TooManyGroups if a group that is new on some of these topics would be one too many, there or in all; ShareFull if
+    it would be for the key that asks.
 
     Each group costs memory and a journal on every partition, and any consumer can make one.
     """
-    limits = catalogue.limits
-    new = [
-        one for one in topics if all(group not in part.machine.numbers for part in one.partitions)
-    ]
+    limits, owners = catalogue.limits, catalogue.group_owners
+    new = [topic for topic in topics if not owners.knows(topic.facts.topic_id, group)]
     for topic in new:
-        if _count(topic) >= limits.groups_per_topic_max:
+        if owners.of_topic(topic.facts.topic_id) >= limits.groups_per_topic_max:
             raise TooManyGroups(
                 group,
                 f"topic {topic.facts.name}",
                 limit=limits.groups_per_topic_max,
                 setting="limits.groups_per_topic_max",
             )
-    if new and sum(map(_count, catalogue.open.values())) + len(new) > limits.groups_max:
+    GROUPS.require_room(limits, catalogue.principal, (owners.counts,), of_key=len(new), in_all=0)
+    if new and owners.counts.total + len(new) > limits.groups_max:
         raise TooManyGroups(
             group, "all topics together", limit=limits.groups_max, setting="limits.groups_max"
         )
-
-
-def _count(topic: Topic) -> int:
-    """Groups of a topic, our own included, of which there are few."""
-    return max((len(one.machine.numbers) for one in topic.partitions), default=0)
 
 
 def open_everywhere(

@@ -53,6 +53,7 @@ class Share:
 
 
 QUERY_STARTS = Share("query starts", "query_starts_max", "query_starts_per_key_max")
+GROUPS = Share("groups", "groups_max", "groups_per_key_max")
 PIPELINES = Share("pipelines", "pipelines_max", "pipelines_per_key_max")
 PRODUCERS = Share("producers with transactions", "producers_max", "producers_per_key_max")
 COMMIT_NAMES = Share("names of commits", "commit_names_max", "commit_names_per_key_max")

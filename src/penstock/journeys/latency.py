@@ -6,13 +6,18 @@ Counted since the start, for each topic, group and lane, with a limit on how man
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from ..api.journeys import ATTEMPT_BOUNDS, LATENCY_BOUNDS_S, Distribution, LaneLatency
+from ..api.principals import NO_KEY
+from ..config import LimitsConfig
+from ..kernel import OwnerCounts
 from ..model import Priority
 
 OTHER = "other"
 """Stands for the groups and topics beyond the limit."""
 
+_LIMITS = LimitsConfig()
 _S = 1_000_000_000
 _STEPS = 64
 _LANES = {int(one): one.name.lower() for one in Priority}
@@ -56,36 +61,75 @@ class LaneTimes:
         self.attempts = Histogram(ATTEMPT_BOUNDS)
 
 
+class GroupName(NamedTuple):
+    """A group and the id of the key that made it."""
+
+    name: str
+    owner: str = NO_KEY
+
+
+class _Series(NamedTuple):
+    """The figures of a lane, and whose share they are in."""
+
+    times: LaneTimes
+    owner: str
+
+
 class Latencies:
-    """All figures of a node. Beyond `series_max` all topics and groups share what is left."""
+    """All figures of a node, in series: one for each topic, group and lane, as far as limits allow.
 
-    def __init__(self, series_max: int = 1000) -> None:
-        self._series_max = series_max
-        self._lanes: dict[tuple[str, str, int], LaneTimes] = {}
+    What is beyond the limit of all series, or of those of a key, is counted in one series for each lane. A series is
+    given back with its group or its topic.
+    """
 
-    def of(self, topic: str, group: str, lane: int) -> LaneTimes:
-        found = self._lanes.get((topic, group, lane))
-        if found is None:
-            is_room = len(self._lanes) < self._series_max
-            place = (topic, group, lane) if is_room else (OTHER, OTHER, lane)
-            found = self._lanes.setdefault(place, LaneTimes())
-        return found
+    def __init__(self, limits: LimitsConfig = _LIMITS) -> None:
+        self._limits = limits
+        self._series: dict[tuple[str, str, int], _Series] = {}
+        self._counts = OwnerCounts()
+        self._others: dict[int, LaneTimes] = {}
 
-    def forget(self, topic: str) -> None:
-        """The topic is gone."""
-        self._lanes = {place: one for place, one in self._lanes.items() if place[0] != topic}
+    def of(self, topic: str, group: GroupName, lane: int) -> LaneTimes:
+        found = self._series.get((topic, group.name, lane))
+        if found is not None:
+            return found.times
+        counts, limits, owner = self._counts, self._limits, group.owner
+        is_room = counts.total < limits.latency_series_max
+        if owner != NO_KEY and counts.of(owner) >= limits.latency_series_per_key_max:
+            is_room = False
+        # A topic and a group of users may be called like the rest.
+        if not is_room or (topic == group.name == OTHER):
+            return self._others.setdefault(lane, LaneTimes())
+        counts.add(owner)
+        times = LaneTimes()
+        self._series[topic, group.name, lane] = _Series(times, owner)
+        return times
+
+    def forget(self, topic: str, group: str | None = None) -> None:
+        """Give back the series of a topic that is gone, or of one of its groups."""
+        gone = [
+            place
+            for place in self._series
+            if place[0] == topic and (group is None or place[1] == group)
+        ]
+        for place in gone:
+            self._counts.remove(self._series.pop(place).owner)
 
     def rows(self) -> list[LaneLatency]:
+        """Every series, by topic, group and lane; what was beyond the limits is of the topic and group `other`."""
+        found = {place: series.times for place, series in self._series.items()}
+        others = [((OTHER, OTHER, lane), times) for lane, times in self._others.items()]
         return [
             LaneLatency(
                 topic,
                 group,
                 _LANES[lane],
-                one.first_delivery.distribution(),
-                one.acked.distribution(),
-                one.attempts.distribution(),
+                times.first_delivery.distribution(),
+                times.acked.distribution(),
+                times.attempts.distribution(),
             )
-            for (topic, group, lane), one in sorted(self._lanes.items(), key=lambda item: item[0])
+            for (topic, group, lane), times in sorted(
+                [*found.items(), *others], key=lambda item: item[0]
+            )
         ]
 
 

@@ -286,6 +286,9 @@ class LimitsSection:
     groups_max: int = key(
         10_000, "Groups of all topics together; one that reads two topics counts twice."
     )
+    groups_per_key_max: int = key(
+        2000, "The same of one key, with `auth.enabled`; one more gets 409."
+    )
     staged_bytes_max: int = key(
         16 << 30, "Staged and not committed, on the whole node; more gets 429."
     )
@@ -304,6 +307,10 @@ class LimitsSection:
         64 * MIB, "Bytes of these starts, which are in memory and in each snapshot of `meta/`."
     )
     query_start_bytes_per_key_max: int = key(4 * MIB, "The same of one key.")
+    latency_series_max: int = key(
+        1000, "Latencies, each of a topic, a group and a lane; the rest are counted as `other`."
+    )
+    latency_series_per_key_max: int = key(200, "The same of the groups of one key.")
     pipelines_max: int = key(
         1000, "Pipelines that report; one that ended makes room for another of its key."
     )

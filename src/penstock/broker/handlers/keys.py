@@ -41,7 +41,7 @@ def create_key(node: "Node", command: CreateKey, now: Now) -> NewKey:
 
 def _owns_something(node: "Node", key_id: str) -> bool:
     """Whether a key of this id, which is revoked by now, has left something that a new key of the id would own."""
-    counts = [node.queries.counts]
+    counts = [node.queries.counts, node.group_owners.counts]
     for home in node.transactions.coordinators():
         counts += [home.machine.coordinator.counts, home.machine.commit_names.counts]
     return any(count.of(key_id) for count in counts)

@@ -9,6 +9,7 @@ from pyroaring import BitMap64
 from ...api.answers import check_delay
 from ...api.groups import PartitionLanes
 from ...api.leased import LeasedMessages, LeasedPart
+from ...api.principals import NO_KEY
 from ...api.receipts import Place
 from ...codec.body import Column
 from ...config import DeliveryConfig
@@ -26,6 +27,7 @@ from ...delivery import (
 from ...delivery.lanes import LaneRequest, held_by_lane
 from ...delivery.offsets import next_of
 from ...errors import Damaged, DamagedBatch, PenstockError, Refused, Unavailable
+from ...journeys.latency import GroupName
 from ...model import Priority
 from .batch_cache import CachedBatch
 from .damage import Skip, behind
@@ -98,7 +100,10 @@ def poll(partition: Partition, delivery: Delivery, wanted: Wanted, now: Now) -> 
             in_lanes = by_priority(rows)
             _note_served(delivery, in_lanes, now)
             name = partition.machine.names[delivery.group]
-            partition.times.leased(delivery, name, granted.lease, in_lanes, now.wall_ns)
+            owner = partition.machine.owners.get(delivery.group, NO_KEY)
+            partition.times.leased(
+                delivery, GroupName(name, owner), granted.lease, in_lanes, now.wall_ns
+            )
             if choice.is_by_lanes:
                 rows = in_lanes
             return LeasedMessages(*_parts(partition, delivery, granted.lease, rows))

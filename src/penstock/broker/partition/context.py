@@ -14,6 +14,7 @@ from .batch_cache import BatchCache
 from .changes import Changes
 from .damage import DamageLedger
 from .delay_prefetch import PrefetchCache
+from .group_owners import GroupOwners
 
 if TYPE_CHECKING:
     from .partition import Now, Partition
@@ -50,3 +51,4 @@ class PartitionContext:
     latencies: Latencies = field(default_factory=Latencies)
     zones: Zones = field(default_factory=UtcOnly)
     reign: Reign = ALONE
+    group_owners: GroupOwners = field(default_factory=GroupOwners)

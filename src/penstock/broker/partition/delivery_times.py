@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from ...delivery import Delivery
 from ...delivery.offsets import Runs, known_among, offsets_of
-from ...journeys.latency import LaneTimes, Latencies, add_times
+from ...journeys.latency import GroupName, LaneTimes, Latencies, add_times
 from .rows import Rows
 
 # Leases that ended without an ack are forgotten when there are so many more than there are leases.
@@ -72,7 +72,7 @@ class DeliveryTimes:
     def leased(
         self,
         delivery: Delivery,
-        group: str,
+        group: GroupName,
         lease: int,
         found: Iterable[Rows],
         now_ns: int,
@@ -91,6 +91,10 @@ class DeliveryTimes:
             add_times(part.figures.first_delivery, times_ns, now_ns)
         if len(self._leased) > len(delivery.leases.by_number) + _SPARE_LEASES:
             self._forget_ended(delivery)
+
+    def forget_group(self, group: str) -> None:
+        """The topic has no such group any more."""
+        self._latencies.forget(self._topic, group)
 
     def _forget_ended(self, delivery: Delivery) -> None:
         known = delivery.leases.by_number

@@ -52,6 +52,7 @@ from ...transactions.records import (
 )
 from ...transactions.stagings import NAMED_NUMBER, TransactionKey
 from .dedup import Dedup
+from .group_owners import GroupOwners
 from .outbox import Burial, Channel, Decision, Letter, NamedDecision, Outbox, Redrive
 from .producers import Producer, Producers, Sent
 from .records import (
@@ -88,8 +89,17 @@ _ID_BYTES = 9
 class PartitionMachine:
     """`apply` takes journal records, `apply_batch` takes what the messages themselves show."""
 
-    def __init__(self, config: TopicConfig, *, now_ns: int) -> None:
-        self.now_ns = now_ns
+    def __init__(
+        self,
+        config: TopicConfig,
+        *,
+        now_ns: int,
+        topic_id: int = 0,
+        group_owners: GroupOwners | None = None,
+    ) -> None:
+        self.now_ns, self.topic_id = now_ns, topic_id
+        # Of all partitions of the node.
+        self.group_owners = group_owners or GroupOwners()
         self.groups: dict[int, Delivery] = {}
         self.names: dict[int, str] = {}
         self.numbers: dict[str, int] = {}
@@ -260,11 +270,19 @@ class PartitionMachine:
         self.numbers[record.name] = record.group
         if record.owner:
             self.owners[record.group] = record.owner
+        self.group_owners.opened(self.topic_id, record.name, record.owner)
         self.next_group = max(self.next_group, record.group + 1)
+
+    def forget_groups(self) -> None:
+        """The partition is not used any more, so its groups do not count."""
+        for name in self.numbers:
+            self.group_owners.closed(self.topic_id, name)
 
     def _closed(self, record: GroupClosed) -> None:
         del self.groups[record.group]
-        del self.numbers[self.names.pop(record.group)]
+        name = self.names.pop(record.group)
+        del self.numbers[name]
+        self.group_owners.closed(self.topic_id, name)
         self.owners.pop(record.group, None)
         self.modes.pop(record.group, None)
         self.notes.pop(record.group, None)

@@ -93,7 +93,8 @@ def open_partition(
         delayed.finish()
         staging.finish()
         (messages, found), (state, state_found) = (one.finish() for one in examined)
-        machine = PartitionMachine(context.config, now_ns=now.monotonic_ns)
+        machine = _machine(identity, context, now)
+        opened.callback(machine.forget_groups)
         partition = Partition(identity, context, (messages, state, delayed, staging), machine)
         opened.callback(context.changes.forget, partition)
         unusable = partition.history.unusable()
@@ -102,6 +103,15 @@ def open_partition(
     context.changes.enrol(partition)
     side_logs = delayed.recovery, staging.recovery
     return partition, Opening(found, state_found, replayed, *side_logs, delays_lost_from, unusable)
+
+
+def _machine(identity: PartitionId, context: PartitionContext, now: Now) -> PartitionMachine:
+    return PartitionMachine(
+        context.config,
+        now_ns=now.monotonic_ns,
+        topic_id=identity.topic_id,
+        group_owners=context.group_owners,
+    )
 
 
 def _needed_from(disk: Disk, directory: str) -> int:
@@ -133,7 +143,7 @@ def create_partitions(
                 _side_log(disk, directory, identity, context, "delayed"),
                 _side_log(disk, directory, identity, context, "staging"),
             )
-            machine = PartitionMachine(context.config, now_ns=now.monotonic_ns)
+            machine = _machine(identity, context, now)
             partition = Partition(identity, context, (messages, state, *side_logs), machine)
             opened.callback(context.changes.forget, partition)
             _recover(partition, -1, now)

@@ -339,15 +339,21 @@ class Partition:
             recorded_at[sequence] = end
 
     def open_group(self, name: str, start: int, now: Now, *, owner: str = NO_KEY) -> Delivery:
-        """The group's delivery; a new group starts at `start`, and is the key's with the id `owner`."""
+        """The group's delivery; a new group starts at `start`, and is the key's with the id `owner`.
+
+        One that another partition of the topic has already is of the key that made it there.
+        """
         number = self.machine.numbers.get(name)
         if number is None:
             number = self.machine.next_group
+            owner = self.machine.group_owners.owner(self.identity.topic_id, name, owner)
             self.record((GroupOpened(number, name, start, now.wall_ns, owner),), now)
         return self.machine.groups[number]
 
     def close_group(self, name: str, now: Now) -> None:
         self.record((GroupClosed(self.group(name).group, name),), now)
+        if not self.machine.group_owners.knows(self.identity.topic_id, name):
+            self.times.forget_group(name)
 
     def group(self, name: str) -> Delivery:
         """NotFound: there is none, or it is one of our own."""
@@ -464,6 +470,7 @@ class Partition:
 
     def discard(self) -> None:
         """Let go of the files without another write."""
+        self.machine.forget_groups()
         self.changes.forget(self)
         self.cache.clear()
         self.prefetch.clear()

@@ -4,7 +4,7 @@ import asyncio
 import resource
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ...api.health import Sample, SeeFigures
 from ...api.journeys import ATTEMPT_BOUNDS, LATENCY_BOUNDS_S, DescribeJourneys, LaneLatency
 from ...api.principals import Principal
+from ...broker.figures import OTHER_GROUPS
 from ...observability.prometheus import Histogram, render
 from ...runtime.malloc import malloc_bytes
 from ..traffic import BUCKETS_S, BinaryTraffic, Latency
@@ -42,7 +43,8 @@ def render_metrics(app: "App", principal: Principal) -> bytes:
     found = app.driver.driver.execute(command, principal)
     stats = app.driver.driver.execute(DescribeJourneys(prefixes=principal.prefixes), principal)
     pipelines = [] if principal.prefixes else app.pipelines.samples()
-    latency = _of_latency(stats.latency)
+    named = {sample.labels["group"] for sample in found if "group" in sample.labels}
+    latency = _of_latency(stats.latency, named)
     spans = [] if principal.prefixes or app.spans is None else app.spans.samples()
     copies = [] if app.leading is None else _of_standby(app.leading)
     return render(
@@ -62,15 +64,28 @@ def _of_standby(leading: "LeaderRole") -> Iterator[Sample]:
         yield Sample("penstock_replication_sent_bytes_total", labels, follower.link.bytes_out)
 
 
-def _of_latency(lanes: Iterable[LaneLatency]) -> Iterator[Histogram]:
-    for one in lanes:
-        labels = {"topic": one.topic, "group": one.group, "priority": one.lane}
-        for name, bounds, found in (
-            ("penstock_delivery_seconds", LATENCY_BOUNDS_S, one.first_delivery),
-            ("penstock_ack_seconds", LATENCY_BOUNDS_S, one.acked),
-            ("penstock_delivery_attempts", ATTEMPT_BOUNDS, one.attempts),
-        ):
-            yield Histogram(name, labels, bounds, found.buckets, found.total)
+def _of_latency(lanes: Iterable[LaneLatency], named: Collection[str]) -> Iterator[Histogram]:
+    """Latencies of the groups that the page names; those of all others together, for each lane."""
+    others: dict[str, list[LaneLatency]] = {}
+    for lane in lanes:
+        if lane.group in named and lane.group != OTHER_GROUPS:
+            yield from _histograms(lane.topic, lane.group, [lane])
+        else:
+            others.setdefault(lane.lane, []).append(lane)
+    for some in others.values():
+        yield from _histograms(OTHER_GROUPS, OTHER_GROUPS, some)
+
+
+def _histograms(topic: str, group: str, lanes: Sequence[LaneLatency]) -> Iterator[Histogram]:
+    """The latencies of one lane, in the sum of several topics and groups."""
+    labels = {"topic": topic, "group": group, "priority": lanes[0].lane}
+    for name, bounds, found in (
+        ("penstock_delivery_seconds", LATENCY_BOUNDS_S, [lane.first_delivery for lane in lanes]),
+        ("penstock_ack_seconds", LATENCY_BOUNDS_S, [lane.acked for lane in lanes]),
+        ("penstock_delivery_attempts", ATTEMPT_BOUNDS, [lane.attempts for lane in lanes]),
+    ):
+        buckets = [sum(counts) for counts in zip(*(one.buckets for one in found), strict=True)]
+        yield Histogram(name, labels, bounds, buckets, sum(one.total for one in found))
 
 
 def _of_process(app: "App") -> Iterator[Sample]:
