@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import pytest
 from pyroaring import BitMap64
 
+from penstock.api.principals import Principal
 from penstock.broker.partition import cleanup, forwarding, opening, staging
 from penstock.broker.partition import machine as partition_machine
 from penstock.broker.partition.machine import PartitionMachine
@@ -238,6 +240,23 @@ def stagings_are_lost_at_a_start(patch: Patch) -> None:
 @bug(6, Checker.TRANSACTION, Checker.RECOVERY, Checker.SURPRISE, Checker.LIVENESS)
 def producers_are_lost_in_a_snapshot(patch: Patch) -> None:
     patch.setitem(coordinator_machine._APPLY, CoordinatedProducer, lambda *_: None)
+
+
+@bug(6, Checker.OWNER, Checker.RECOVERY)
+def the_owner_of_a_producer_is_lost_in_a_snapshot(patch: Patch) -> None:
+    original = Coordinator._image
+
+    def image(machine: Coordinator, record: CoordinatedProducer, now_ns: int) -> None:
+        original(machine, msgspec.structs.replace(record, owner=""), now_ns)
+
+    patch.setitem(coordinator_machine._APPLY, CoordinatedProducer, image)
+
+
+@bug(2, Checker.OWNER)
+def an_owner_is_compared_by_name(patch: Patch) -> None:
+    patch.setattr(
+        Principal, "owns", lambda by, owner: by.name in ("local", owner.removeprefix("pk-"))
+    )
 
 
 # A decided one whose stagings are gone is damaged, and stays where it is.

@@ -48,7 +48,7 @@ class HttpSection:
     )
     metrics_groups_max: int = key(
         100,
-        "Groups that `/metrics` names, those with the largest lag; the others, and their latencies, are one group `other`.",
+        "Groups that `/metrics` names, those with the largest lag; the others are one, `other`, with their latencies.",
         is_live=True,
     )
     allowed_hosts: tuple[str, ...] = key(

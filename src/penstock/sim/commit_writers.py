@@ -26,6 +26,7 @@ from ..model import Message
 from ..transactions.names import STAGING_LIFE_NS
 from .client import WorldView
 from .driver import PendingReply, SimDriver
+from .outsiders import key_of, try_as_outsider
 from .transaction_book import SimTransaction, TransactionFate
 from .transaction_inputs import InputTaker, TransactionInputs
 from .transaction_producers import StagedBatch, hold_staged, next_batch
@@ -198,8 +199,10 @@ class CommitWriter:
             self._lost(driver, [attempt], f"a staging is gone: {error}")
 
     def _open(self, driver: SimDriver, attempt: CommitAttempt) -> None:
+        command = OpenStaging(self.name, self.sequence, _WRITER)
+        try_as_outsider(driver, command)
         try:
-            staging = driver.execute(OpenStaging(self.name, self.sequence, _WRITER))
+            staging = driver.execute(command, key_of(self.name))
         except Unavailable as error:
             self.world.note(f"refused: {error.code}")
             return

@@ -9,7 +9,7 @@ from random import Random
 from typing import TypeVar
 
 from ..api.command import Command
-from ..api.principals import LOCAL
+from ..api.principals import LOCAL, Principal
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan
 from ..broker.partition.cleanup import clear_delayed, clear_staged
@@ -72,9 +72,9 @@ class SimDriver:
         clock = self.schedule.clock
         return Now(clock.now_ns(), clock.monotonic_ns() - self.boot_ns)
 
-    def execute(self, command: Command[R]) -> R:
+    def execute(self, command: Command[R], by: Principal = LOCAL) -> R:
         """Carry out a command, or raise what it was refused with."""
-        return self.node.execute(command, LOCAL, self.now()).outcome()
+        return self.node.execute(command, by, self.now()).outcome()
 
     def later(self, delay_ms_max: int, what: str, call: Callable[[], None]) -> None:
         """Run a call after a random delay, unless this driver is over by then."""

@@ -24,6 +24,7 @@ from ..errors import (
 from ..model import Message
 from .client import WorldView
 from .driver import PendingReply, SimDriver
+from .outsiders import key_of, try_as_outsider
 from .schedule import MS
 from .transaction_book import SimTransaction, TransactionFate
 from .transaction_inputs import InputTaker, TransactionInputs
@@ -132,9 +133,10 @@ class TransactionProducer:
             self._act(driver, "begins a session", partial(self._begin_session, driver))
 
     def _begin_session(self, driver: SimDriver) -> None:
-        timeout_ms = self.world.entropy.choice(_TIMEOUTS_MS)
+        command = InitProducer(self.name, self.world.entropy.choice(_TIMEOUTS_MS))
+        try_as_outsider(driver, command)
         try:
-            session = driver.execute(InitProducer(self.name, timeout_ms))
+            session = driver.execute(command, key_of(self.name))
         except (Unavailable, TransactionInProgress) as error:
             self.world.note(f"refused: {error.code}")
             return

@@ -27,6 +27,7 @@ class Checker(Enum):
     IN_FLIGHT = "InFlight"
     OWNED_ONCE = "OwnedOnce"
     FENCED = "Fenced"
+    OWNER = "Owner"
     STRICT_ORDER = "StrictOrder"
     LANE_ORDER = "LaneOrder"
     LIVENESS = "Liveness"
