@@ -3,15 +3,17 @@
 import json
 from types import SimpleNamespace
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import LongType, StructType
 
-from penstock.errors import Refused
+from penstock.errors import Damaged, Refused
 from penstock.spark.pipelines.lake import Lake
 from penstock.spark.pipelines.parser import read_pipeline
-from penstock.spark.pipelines.stream import Stream
+from penstock.spark.pipelines.schema import columns_of
+from penstock.spark.pipelines.stream import FileWrite, PartitionDone, Stream
 
 YAML = """
 name: numbers
@@ -79,3 +81,47 @@ def test_a_batch_below_the_last_one_is_refused_or_skipped(commit):
     with pytest.raises(Refused, match=r"batch 0 of numbers is older than the last one of .*, 1"):
         commit(0, [1])
     assert commit(0, [1], if_older="skip") == [1, 2]
+
+
+def test_numbers_and_times_that_have_no_limits_are_written(tmp_path):
+    """Their limits are left out; those of other columns are there."""
+    files = column_files(
+        tmp_path / "limits",
+        {
+            "finite": pa.array([1.5, -2.5]),
+            "infinite": pa.array([1.0, float("inf")]),
+            "below": pa.array([1.0, float("-inf")]),
+            "late": pa.array([0, 253402300800000000], pa.timestamp("us", "UTC")),
+            "day": pa.array([0, 2932897], pa.date32()),
+            "time": pa.array([0, 1_000_000], pa.timestamp("us", "UTC")),
+        },
+    )
+    assert files.ranges == {
+        "finite": [-2.5, 1.5],
+        "time": ["1970-01-01T00:00:00.000000Z", "1970-01-01T00:00:01.000000Z"],
+    }
+    with Lake(tmp_path / "limits") as lake:
+        assert [*lake.now.files.values()] == [files]
+
+
+def column_files(root, columns):
+    """Returns the one file of a new lake with these columns."""
+    rows = pa.RecordBatch.from_pydict(columns)
+    with Lake(root) as lake:
+        (told,) = FileWrite(str(root), 0, "attempt", "zstd")(iter([rows]))
+        done = msgspec.json.decode(told.column("done")[0].as_py(), type=PartitionDone)
+        lake.commit([], [done.file], columns=columns_of(rows.schema))
+    return done.file
+
+
+def test_a_manifest_that_would_not_be_read_is_not_written(tmp_path):
+    file = column_files(tmp_path, {"number": pa.array([1.0])})
+    wrong = msgspec.structs.replace(
+        file, path="other", staged="other", ranges={"number": [0.0, float("inf")]}
+    )
+    with Lake(tmp_path) as lake:
+        with pytest.raises(Damaged):
+            lake.commit([], [wrong])
+        assert lake.next_commit == 1
+    with Lake(tmp_path) as lake:
+        assert [*lake.now.files] == [file.path]

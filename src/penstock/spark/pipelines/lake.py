@@ -334,8 +334,13 @@ class Lake(LakeReader):
         return manifest
 
     def decide(self, manifest: Manifest) -> None:
-        """Write the manifest, which makes the commit. Refused: another writer was faster."""
+        """Write the manifest, which makes the commit. Refused: another writer was faster.
+
+        Damaged: the manifest could not be read again, so it is not written: it would be the end of the lake.
+        """
         data, own = encode_manifest(manifest)
+        if decode_manifest(data, commit_path(manifest.commit))[0] != manifest:
+            raise Damaged(f"commit {manifest.commit} of {self.root} would not be read as it is")
         try:
             self.store.create(commit_path(manifest.commit), data)
         except AlreadyExists:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -105,10 +106,11 @@ def column_ranges(found: pq.FileMetaData) -> dict[str, list[int | float | str]]:
             if "." in name or known is None or not known.has_min_max:
                 left_out.add(name)
                 continue
-            low, high = _limits(known)
-            if isinstance(low, bool) or not isinstance(low, int | float | date):
+            limits = _limits(known)
+            if limits is None:
                 left_out.add(name)
                 continue
+            low, high = limits
             lows[name] = min(lows.get(name, low), low)
             highs[name] = max(highs.get(name, high), high)
     return {
@@ -116,16 +118,29 @@ def column_ranges(found: pq.FileMetaData) -> dict[str, list[int | float | str]]:
     }
 
 
-def _limits(known: pq.Statistics) -> tuple[Any, Any]:
-    """Returns both ends of a column. Those of a time are worked out here: pyarrow would import pandas for them."""
+def _limits(known: pq.Statistics) -> tuple[Any, Any] | None:
+    """Returns both ends of a column of numbers or times; None if they cannot be written, as infinity or year 10000.
+
+    Those of a time are worked out here: pyarrow would import pandas for them.
+    """
     kind = known.logical_type
-    if kind.type != "TIMESTAMP":
-        return known.min, known.max
-    ticks = _TICKS_US.get(msgspec.json.decode(kind.to_json())["timeUnit"])
-    if ticks is None:
-        # Nanoseconds do not fit: an end that was rounded would hide rows.
-        return None, None
-    return _EPOCH + known.min_raw * ticks, _EPOCH + known.max_raw * ticks
+    try:
+        if kind.type == "TIMESTAMP":
+            ticks = _TICKS_US.get(msgspec.json.decode(kind.to_json())["timeUnit"])
+            if ticks is None:
+                # Nanoseconds do not fit: an end that was rounded would hide rows.
+                return None
+            return _EPOCH + known.min_raw * ticks, _EPOCH + known.max_raw * ticks
+        ends = known.min, known.max
+    except (OverflowError, ValueError):
+        return None
+    return ends if all(map(_can_be_written, ends)) else None
+
+
+def _can_be_written(end: Any) -> bool:
+    if isinstance(end, float):
+        return isfinite(end)
+    return isinstance(end, int | date) and not isinstance(end, bool)
 
 
 def _plain(one: Any) -> int | float | str:
