@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .exits import Exit
-from .lake_files import DRY_RUN, LAKE, compact, vacuum
+from .lake_files import DRY_RUN, LAKE, compact, delta_rebuild, delta_release, vacuum
 from .output import Output, output_options
 from .pipeline_runner import require_arrow, run_pipeline, server_of, spark_options
 from .progress import Bar
@@ -41,6 +41,8 @@ def archive() -> None:
 
 archive.add_command(compact)
 archive.add_command(vacuum)
+archive.add_command(delta_rebuild)
+archive.add_command(delta_release)
 archive.add_command(restore)
 
 

@@ -127,6 +127,52 @@ def compact(
     output.outcome(text if merges else f"{lake}: there is nothing to merge", record)
 
 
+@click.command("delta-rebuild", epilog="Example: penstock archive delta-rebuild lake")
+@LAKE
+@output_options
+def delta_rebuild(lake: str, *, output: Output) -> None:
+    """Make the Delta table of LAKE what its manifests say, whatever another program made of it.
+
+    Files that no commit has leave the table and stay where they are. A table that was released is taken back.
+    """
+    with delta_lake(lake) as opened:
+        from ..spark.pipelines.delta import rebuild
+
+        changed = rebuild(opened)
+    record = {"lake": lake, "files_changed": changed}
+    output.outcome(f"{lake}: the Delta table is the lake again, {changed:,} files changed", record)
+
+
+@click.command("delta-release", epilog="Example: penstock archive delta-release lake")
+@LAKE
+@output_options
+def delta_release(lake: str, *, output: Output) -> None:
+    """Give the Delta table of LAKE to other programs, which may change it from then on; archives write to it no more.
+
+    The manifests and their files stay as they are, and are verified without the table.
+    """
+    with delta_lake(lake) as opened:
+        from ..spark.pipelines.delta import release
+
+        release(opened)
+    output.outcome(f"{lake}: the Delta table is released", {"lake": lake, "is_released": True})
+
+
+@contextmanager
+def delta_lake(lake: str) -> Iterator["Lake"]:
+    """Returns a lake with its lock, which does not look at its Delta table. Refused: it has none."""
+    require_arrow()
+    from ..errors import Refused
+    from ..spark.pipelines.lake import Lake, LakeReader, TableFormat
+    from ..spark.pipelines.store import lake_address
+
+    address = lake_address(lake)
+    if LakeReader(address).identity.table is not TableFormat.DELTA:
+        raise Refused(f"{lake} has no Delta table: --table delta is for a new lake")
+    with Lake(address) as opened:
+        yield opened
+
+
 @click.command(epilog="Example: penstock archive vacuum lake --keep 7d --dry-run")
 @LAKE
 @click.option(

@@ -228,6 +228,7 @@ class Lake(LakeReader):
         self._lock = _locked(store_of(root))
         # The last commit, if its publication failed and this writer goes on.
         self._unpublished: Manifest | None = None
+        self._last: Manifest | None = None
         try:
             _identify(root, table, split, columns)
             super().__init__(root)
@@ -245,7 +246,8 @@ class Lake(LakeReader):
         if self.now.commits:
             # A commit is published before the next one is decided, so only the last can be unfinished.
             path = commit_path(self.now.commits - 1)
-            self.publish(decode_manifest(self.store.read(path), path)[0])
+            self._last = decode_manifest(self.store.read(path), path)[0]
+            self.publish(self._last)
         self.remove_orphans()
 
     def __enter__(self) -> Self:
@@ -325,6 +327,9 @@ class Lake(LakeReader):
 
     def _carry_out(self, manifest: Manifest) -> Manifest:
         self.finish()
+        if self._publish_more is not None and self._last is not None:
+            # It is published. That is seen again, so that a table that another program rewrote stops this commit.
+            self._publish_more(self, self._last)
         # Tasks have synced the contents of the files; their names are synced here, for all at once.
         self._sync(f"{STAGING}/{one.staged}" for one in manifest.files)
         self.decide(manifest)
@@ -349,7 +354,7 @@ class Lake(LakeReader):
                 "the lake: run it again"
             ) from None
         self.now.apply(manifest, own)
-        self._unpublished = manifest
+        self._unpublished = self._last = manifest
 
     def publish(self, manifest: Manifest) -> None:
         """Move the files of a commit to their paths. A repetition changes nothing."""

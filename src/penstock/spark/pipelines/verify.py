@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ...errors import Damaged, FileMissing, NotFound
 from ...model import TopicPartition
 from .file_hash import hash_of
-from .lake import CHECKPOINTS, LakeReader
+from .lake import CHECKPOINTS, LakeReader, TableFormat
 from .manifest import Gap, LakeFile, Manifest, Span
 from .partitions import NOT_ASKED, BrokerPartition, kept_fetches, query_topic
 from .rows import by_time, content_checksum, folders_of, gaps_in
@@ -147,6 +147,13 @@ def verify(
     """
     # Before the manifests: what a commit adds after them would belong to none.
     stored = [one.path for one in files.store.files()] if files.store.stages else []
+    table = None
+    if files.identity.table is TableFormat.DELTA:
+        from .delta import is_released, open_table
+
+        table = open_table(files)
+        # Beside the files of the lake there are those of the programs that have the table.
+        stored = [] if is_released(table) else stored
     checkpoint, checkpoints = files.checkpoint(), files.store.names(CHECKPOINTS)
     history = files.history()
     report = LakeReport(str(files.root), commits=len(history))
@@ -181,6 +188,11 @@ def verify(
 
             compare_content(run, own, found[-1].span.end, live.get(log, []))
     check_strays(stored, state, history, report)
+    if files.identity.table is TableFormat.DELTA:
+        from .delta import delta_problem
+
+        if text := delta_problem(files, table, [manifest for manifest, _ in history]):
+            report.problem(text)
     return report
 
 
