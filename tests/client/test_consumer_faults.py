@@ -4,12 +4,16 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import suppress
 
 import pytest
+from msgspec.structs import replace
 
+from penstock.api.groups import Mode
+from penstock.api.members import JoinGroup, PollMember
 from penstock.api.wire import encode_leased_reply
 from penstock.client import Client, ClientSettings, Outgoing, RetryPolicy
-from penstock.errors import Unreachable
+from penstock.errors import AlreadyExists, Refused, StaleGeneration, Unreachable
 
 from .consumers import QUICK, filled, left, values
 from .proxies import Proxy, Relay, busy, reply_frame
@@ -110,6 +114,43 @@ def test_a_stop_while_messages_are_under_way_costs_no_attempt(client, url, mode)
         assert [(one.offset, one.attempts) for one in found] == [(0, 1), (1, 1), (2, 1)]
         other.ack(found)
     assert client.dead_letters(topic) == []
+
+
+def test_a_death_in_rounds_is_no_attempt_and_its_name_is_free_after_the_session(client):
+    filled(client, "rounds", 3, partitions=1, max_retries=0)
+    # A consumer that never gives a sign of life again, and then one late command.
+    joining = JoinGroup(
+        *("readers", "driver", ("rounds",)), mode=Mode.SHARED, session_ms=1000, in_rounds=True
+    )
+    generation = client.execute(joining).standing.generation
+    polling = PollMember("readers", "driver", 10, generation, 60_000)
+    assert len(client.execute(polling).parts) > 100
+    following = client.consumer("rounds", "readers", member="driver", in_rounds=True)
+    with pytest.raises(AlreadyExists, match="member driver exists already"):
+        following.start()
+    with pytest.raises(AlreadyExists):
+        client.execute(replace(joining, in_rounds=False))
+
+    def has_started():
+        with suppress(AlreadyExists):
+            following.start()
+            return True
+
+    until(has_started)
+    with pytest.raises(StaleGeneration):
+        client.execute(polling)
+    found = until(lambda: following.poll(wait=60))
+    assert [(one.offset, one.attempts) for one in found] == [(0, 1), (1, 1), (2, 1)]
+    following.ack(found)
+    following.close()
+    assert left(client, "rounds") == 0
+    assert client.dead_letters("rounds") == []
+
+
+@pytest.mark.parametrize("options", [{"mode": "assigned"}, {"in_rounds": "yes"}], ids=str)
+def test_rounds_are_for_shared_groups(client, options):
+    with pytest.raises(Refused, match="in_rounds"):
+        client.consumer("rounds", "readers", **{"in_rounds": True, **options})
 
 
 def test_what_could_not_be_sent_is_kept(client, url):

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.cli.exits import Exit, run
 from penstock.cli.root import root
+from penstock.client import Outgoing
 from penstock.client.pipelines import describe_pipeline
 from penstock.errors import NotFound, Refused
 from penstock.spark import work
@@ -126,6 +127,25 @@ def test_messages_that_fail_alone_are_nacked_and_all_others_are_done(
     errors = {one.value: one.last_error for one in letters}
     assert errors.keys() == {b"7", b"21"}
     assert "not 7" in errors[b"7"]
+
+
+def test_a_message_that_fails_alone_is_found_in_few_jobs(spark, broker, client, topic, results):
+    client.configure_topic(topic, backoff_base_ms=600_000, backoff_max_ms=600_000)
+    client.configure_topic(topic, max_in_flight=2000, max_in_flight_per_consumer=2000)
+    client.publish_many(topic, [Outgoing(b"%d" % one, partition=0) for one in range(2000)])
+    jobs = []
+
+    def picky(rows):
+        jobs.append(1)
+        value = "CAST(value AS STRING)"
+        checked = f"IF({value} = '1234', raise_error('not this one'), {value})"
+        return rows.selectExpr(f"CAST({checked} AS STRING) AS value")
+
+    done = work(spark, topic, "g", picky, to=results, url=broker, once=True)
+    assert (done.messages, done.nacked, done.rounds) == (1999, 1, 1)
+    # The round, its halves, some times a sixteenth of what is left, and the others.
+    assert len(jobs) <= 9
+    assert values(client, results).total() == 1999
 
 
 @pytest.mark.parametrize(

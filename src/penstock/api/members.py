@@ -66,6 +66,10 @@ class JoinGroup(MemberCommand[JoinReply], frozen=True):
     the last one returned, and so does the broker's interval, 5 seconds if it does not say otherwise. `host`: where the
     member is, as the server sees it.
 
+    `in_rounds`, of a shared group: the member works on all that it holds as one piece, so that its death says nothing
+    of any message. What it holds then is ready again and no attempt counts. Its name is not taken while it lives:
+    AlreadyExists.
+
     NotFound, ModeConflict, TooManyGroups, Refused: nothing has happened.
     """
 
@@ -80,6 +84,7 @@ class JoinGroup(MemberCommand[JoinReply], frozen=True):
     is_auto_commit: bool = False
     keeps_leases: bool = False
     host: str = ""
+    in_rounds: bool = False
 
     def topics(self) -> Iterable[str]:
         return self.topic_names

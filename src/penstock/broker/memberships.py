@@ -87,6 +87,8 @@ class Memberships:
                 "this broker commits for no member: consumer.auto_commit is false",
                 field="auto_commit",
             )
+        if command.in_rounds:
+            raise Refused("rounds are for members of shared groups", field="in_rounds")
         for topic in topics:
             self._catalogue.topic(topic)
         member = self._name_for(command)

@@ -28,6 +28,7 @@ class ConsumerOptions(TypedDict, total=False):
     order: str | None
     assignor: str | None
     member: str
+    in_rounds: bool
     session_timeout: Duration | None
     heartbeat_interval: Duration | None
     visibility_timeout: Duration | None
@@ -48,6 +49,9 @@ class ConsumerSettings:
 
     `start`: where a group that is new begins: earliest, latest, an offset, a moment, or a span ("15m": so long ago).
 
+    `in_rounds`: all that the consumer holds is one piece of work. If the consumer dies, no message has lost an attempt.
+    While it lives its `member` name is not taken: to open another one raises AlreadyExists.
+
     `max_poll`: how many messages an iteration takes at once. `visibility_timeout`: how long a lease lasts (None: as the
     topic says); the consumer extends it up to `extend_for` after the poll that brought the message. `auto_commit`: a
     message is finished when the next one is asked for. `session_timeout` and `heartbeat_interval` None: as the broker
@@ -60,6 +64,7 @@ class ConsumerSettings:
     order: str | None = None
     assignor: str | None = None
     member: str = ""
+    in_rounds: bool = False
     session_timeout: Duration | None = None
     heartbeat_interval: Duration | None = None
     visibility_timeout: Duration | None = None
@@ -80,6 +85,8 @@ class ConsumerSettings:
         if text("the name of a member", self.member):
             check_name(self.member, "member")
         flag("auto_commit", self.auto_commit)
+        if flag("in_rounds", self.in_rounds) and self.is_assigned:
+            raise Refused("in_rounds is for mode='shared'")
         for name in ("session_timeout", "heartbeat_interval", "visibility_timeout"):
             given = getattr(self, name)
             if given is not None and duration_s(given, name) <= 0:

@@ -53,6 +53,7 @@ def join(
         mode=mode,
         keeps_leases=is_rejoin and settings.is_assigned,
         start=start_of(settings.start),
+        in_rounds=settings.in_rounds,
     )
 
 
@@ -67,8 +68,10 @@ def release(membership: Membership, places: Sequence[str]) -> ReleasePartitions:
     )
 
 
-def leave(membership: Membership) -> LeaveGroup:
-    return LeaveGroup(membership.group, membership.member)
+def leave(membership: Membership, settings: ConsumerSettings) -> LeaveGroup:
+    """Of a member that works in rounds only if it is still the one of its name."""
+    generation = membership.generation if settings.in_rounds else None
+    return LeaveGroup(membership.group, membership.member, generation)
 
 
 def commit(membership: Membership, offsets: Mapping[str, int]) -> CommitAsMember:

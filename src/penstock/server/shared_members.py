@@ -5,12 +5,14 @@ In memory, like the members of assigned groups: after a restart they join again,
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from secrets import token_hex
+from secrets import randbelow, token_hex
 
-from ..errors import UnknownMember
+from ..api.answers import ReleaseMember
+from ..errors import AlreadyExists, UnknownMember
 from ..model import check_name
 
 _MEMBERS_MAX = 100_000
+_GENERATION_MAX = 1 << 40
 
 
 @dataclass(slots=True)
@@ -25,6 +27,12 @@ class SharedMember:
     until: float
     polls: int = 0
     host: str = ""
+    # Above 0 it works in rounds; commands with another number are from a former member of its name.
+    generation: int = 0
+
+    def release(self, topic: str) -> ReleaseMember:
+        """Returns what makes the messages of a topic ready again when the member goes away."""
+        return ReleaseMember(topic, self.group, self.name, is_unseen=self.generation > 0)
 
 
 class SharedMembers:
@@ -40,16 +48,36 @@ class SharedMembers:
         self._watchers.append(forget)
 
     def join(
-        self, group: str, name: str, client: str, topics: Sequence[str], session_s: float
+        self,
+        group: str,
+        name: str,
+        client: str,
+        topics: Sequence[str],
+        session_s: float,
+        *,
+        in_rounds: bool = False,
     ) -> SharedMember:
+        """Add a member. AlreadyExists: the name is that of one that works in rounds, and lives."""
         check_name(client, "client")
         name = check_name(name or f"{client}-{token_hex(4)}", "member")
+        self.require_free(group, name)
         member = SharedMember(group, name, client, topics, session_s, self._now() + session_s)
+        # Also after a restart no member has the number of one before.
+        member.generation = 1 + randbelow(_GENERATION_MAX) if in_rounds else 0
         if len(self._members) >= _MEMBERS_MAX:
             # The oldest has most likely been forgotten by its client, too.
             del self._members[next(iter(self._members))]
         self._members[group, name] = member
         return member
+
+    def require_free(self, group: str, name: str) -> None:
+        """AlreadyExists: the name is that of a member that works in rounds, and lives."""
+        known = self._members.get((group, name))
+        if known is not None and known.generation and not self._is_missed(known):
+            raise AlreadyExists("member", name)
+
+    def _is_missed(self, member: SharedMember) -> bool:
+        return member.until <= self._now() and not member.polls
 
     def get(self, group: str, name: str) -> SharedMember | None:
         return self._members.get((group, name))
@@ -69,8 +97,7 @@ class SharedMembers:
 
     def take_missed(self) -> list[SharedMember]:
         """Members that were not heard of in time; they are members no more."""
-        now = self._now()
-        missed = [one for one in self._members.values() if one.until <= now and not one.polls]
+        missed = [one for one in self._members.values() if self._is_missed(one)]
         for one in missed:
             del self._members[one.group, one.name]
         if missed:

@@ -137,9 +137,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def stage_task(
-    options: SinkOptions, key: CommitKey, batches: "Iterator[pa.RecordBatch]"
+    options: SinkOptions, key: CommitKey, batches: "Iterator[pa.RecordBatch]", job: str = "job"
 ) -> TaskDone:
-    """Stage the rows of a task. Refused, TooLarge, NotFound: a row or its topic is wrong, and nothing stays."""
+    """Stage the rows of a task, as an attempt of a `job`.
+
+    Refused, TooLarge, NotFound: a row or its topic is wrong, and nothing stays."""
     from .row_hashes import fingerprint_of
     from .sink_batches import Placement
 
@@ -153,7 +155,7 @@ def stage_task(
     try:
         with (
             options.connect() as client,
-            client.staging(*key, attempt=f"task {number}, attempt {attempt}") as staging,
+            client.staging(*key, attempt=f"{job}, task {number}, attempt {attempt}") as staging,
         ):
             placement = Placement(options.topic, staging.partition_count, number)
             for batch in every:

@@ -6,17 +6,20 @@ output exactly once, whatever is killed and whenever. See docs/decisions/0052-on
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from ..api.answers import ReleaseMember
 from ..api.arguments import text, whole_number
 from ..api.commits import DescribeCommitName
+from ..api.consume import CountHeld
 from ..client.leased_messages import Polled
 from ..client.stagings import CommitKey, StagingHandle
 from ..errors import (
+    AlreadyExists,
     NotFound,
     PenstockError,
     Refused,
@@ -38,6 +41,7 @@ from .pipelines.spark_errors import (
     translate,
 )
 from .sink_options import SinkOptions
+from .work_parts import RowsFailed, run_in_parts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +58,14 @@ WRITER = "penstock-work"
 POISON_MAX = 10
 # While the driver lives it extends its leases; a job that takes longer loses its round to another one.
 _EXTEND_FOR = "24h"
+# Leases are long: it is the end of the session that says that a driver died.
+_LEASE_S = 300
+# A driver that is not heard of for so long is dead, and the next one of its name begins.
+_SESSION_S = 10.0
+# A part of a round is read by so many tasks, so that the number of the one that fails says where its poison is.
+_SHARES = 16
+_LOCAL_BYTES = "spark.sql.execution.arrow.localRelationThreshold"
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _WAIT_S = 1.0
 _PAUSE_S_MIN, _PAUSE_S_MAX = 1.0, 30.0
 
@@ -82,10 +94,6 @@ class WorkProgress:
 OnWork = Callable[[WorkProgress], None]
 
 
-class _RowsFailed(Exception):  # It is caught here; what users see is a nack's reason.
-    """A job, or the publishing of its rows, failed over these messages; with others it may go well."""
-
-
 def work(
     spark: "SparkSession",
     topic: str,
@@ -109,10 +117,12 @@ def work(
     or, without it, for those of its column `topic`. A message that alone makes the job fail is nacked.
 
     `name` is that of this driver, by default one made of group and topic. A driver that starts under the same name
-    takes the place of the one before; drivers that work side by side have names of their own.
+    waits until the one before is gone, and has its messages again, without an attempt counted; drivers that work side
+    by side have names of their own.
 
-    NotFound: a topic is not there. Refused: a column is wrong, or more than ten messages of a round fail; messages of
-    the round that have no answer are given back. Unavailable: Spark is gone, or with `once` the broker.
+    NotFound: a topic is not there. Refused: a column is wrong, or more than ten messages of a round fail, or with
+    `once` another driver of the name lives; messages of the round that have no answer are given back. Unavailable:
+    Spark is gone, or with `once` the broker.
     """
     settings = WorkSettings(
         check_name(text("the name of a topic", topic), "topic"),
@@ -187,12 +197,41 @@ class SparkWorker:
             limits = client.topic(settings.topic).config
             if settings.to is not None:
                 client.topic(settings.to)
-            with client.consumer(
-                settings.topic, settings.group, member=settings.name, extend_for=_EXTEND_FOR
-            ) as consumer:
+            consumer = client.consumer(
+                *(settings.topic, settings.group),
+                member=settings.name,
+                in_rounds=True,
+                session_timeout=_SESSION_S,
+                visibility_timeout=max(_LEASE_S, limits["visibility_timeout_ms"] / 1000),
+                extend_for=_EXTEND_FOR,
+            )
+            if not self._joined(consumer, stop, is_once=is_once):
+                return
+            with consumer:
                 rounds = _Rounds(self._job, client, consumer)
                 while not stop.is_set() and self._round(rounds, limits, is_once=is_once):
                     pass
+
+    def _joined(self, consumer: "Consumer", stop: Event, *, is_once: bool) -> bool:
+        """Become the driver of the name, once no other one lives; False if `stop` comes before that.
+
+        Refused: with `is_once`, the other one goes on to live.
+        """
+        name, waited_s = self._settings.name, 0.0
+        while True:
+            try:
+                consumer.start()
+                return True
+            except AlreadyExists as error:
+                lives = f"a driver called {name} lives, or died less than {_SESSION_S} s ago"
+                if is_once and waited_s > 2 * _SESSION_S:
+                    raise Refused(f"{lives}: give this one another name") from error
+                if not waited_s:
+                    _LOG.warning("%s; waiting for it to be gone", lives)
+                self._tell(replace(self.progress, error=lives))
+            if stop.wait(_WAIT_S):
+                return False
+            waited_s += _WAIT_S
 
     def _round(self, rounds: "_Rounds", limits: dict[str, Any], *, is_once: bool) -> bool:
         """Do a round. False if it is the last one, because nothing is ready and nothing more is waited for."""
@@ -202,7 +241,8 @@ class SparkWorker:
         messages_max = self._settings.round_messages
         held = lease_round(rounds.consumer, messages_max, 0 if is_once else _WAIT_S)
         if not held:
-            return not is_once
+            # What a driver of this name had acked and did not commit comes back a moment after it was given up.
+            return rounds.free_held() or not is_once
         start_s = start_s if is_once else time.monotonic()
         try:
             done = rounds.finish(held)
@@ -262,15 +302,30 @@ class _Rounds:
         self._spark, self._settings, self._transform = job.spark, job.settings, job.transform
         self.client, self.consumer, self._sink = client, consumer, job.sink()
         self._sequence = self._take_over()
+        self._jobs = 0
 
     def _take_over(self) -> int:
         """Give up what a driver of this name left open, and refuse what it may still send; the next sequence."""
         name, last = self._settings.name, None
         with suppress(NotFound):
             last = self.client.execute(DescribeCommitName(name)).sequence
-        # A commit drops all other stagings up to its sequence, and the messages that they acked come again.
+        # A commit drops all other stagings up to its sequence, and the messages that they acked are leased as before.
         sequence = 0 if last is None else last + 1
-        return self.client.commit_stagings(name, sequence, WRITER, []).last_sequence + 1
+        following = self.client.commit_stagings(name, sequence, WRITER, []).last_sequence + 1
+        self.free_held()
+        return following
+
+    def free_held(self) -> bool:
+        """Give back what a former driver of this name holds, and count no attempt; whether there was something.
+
+        For when this driver holds nothing. No other one of its name lives: the broker has seen to that.
+        """
+        settings = self._settings
+        words = (settings.topic, settings.group, settings.name)
+        if not self.client.execute(CountHeld(*words)):
+            return False
+        self.client.execute(ReleaseMember(*words, is_unseen=True))
+        return True
 
     def lag(self) -> int:
         """How many messages of the topic the group has not done; it may have other topics."""
@@ -279,15 +334,32 @@ class _Rounds:
 
     def finish(self, held: "Polled[Delivered]") -> _RoundResult:
         """Run the job and commit. If that raises, what has no answer is given back, and no attempt counts for it."""
-        from .work_round import table_of
+        from .work_round import delivered_before, table_of
 
         result = _RoundResult()
+
+        def run(places: Sequence[int]) -> None:
+            is_whole = len(places) == len(held)
+            part = held if is_whole else [held[place] for place in places]
+            part_rows = rows if is_whole else rows.take([*places])
+            result.outputs += self._commit(part, part_rows, is_whole=is_whole)
+
+        def nack(place: int, failure: RowsFailed) -> None:
+            self.consumer.nack([held[place]], str(failure))
+            self.consumer.flush()
+            result.nacked += 1
+            if result.nacked > POISON_MAX:
+                raise Refused(
+                    f"more than {POISON_MAX} messages of a round failed; the last one: {failure}"
+                )
+
         try:
             rows = table_of(held, has_headers=self._settings.has_headers)
-            try:
-                result.outputs += self._commit(held, rows)
-            except _RowsFailed as failure:
-                self._finish_in_parts([*held], rows, failure, result)
+            # Those that were tried before are most likely the ones that fail again: they hold up no others.
+            again = delivered_before(rows)
+            first = sorted({*range(len(held))} - {*again}) if again else range(len(held))
+            for places in (first, again):
+                run_in_parts(places, run, nack)
         except BaseException:
             # If the broker is away, the leases end by themselves.
             with suppress(PenstockError):
@@ -296,36 +368,19 @@ class _Rounds:
             raise
         return result
 
-    def _finish_in_parts(
+    def _commit(
         self,
-        held: "Sequence[Delivered]",
+        held: "Polled[Delivered] | Sequence[Delivered]",
         rows: "pa.Table",
-        failure: _RowsFailed,
-        result: _RoundResult,
-    ) -> None:
-        """Find the messages that fail alone and nack them; all others are done."""
-        if len(held) == 1:
-            self.consumer.nack(held, str(failure))
-            self.consumer.flush()
-            result.nacked += 1
-            if result.nacked > POISON_MAX:
-                raise Refused(
-                    f"more than {POISON_MAX} messages of a round failed; the last one: {failure}"
-                )
-            return
-        for places in _parts_of(held):
-            part, part_rows = [held[place] for place in places], rows.take(places)
-            try:
-                result.outputs += self._commit(part, part_rows)
-            except _RowsFailed as error:
-                self._finish_in_parts(part, part_rows, error, result)
-
-    def _commit(self, held: "Polled[Delivered] | Sequence[Delivered]", rows: "pa.Table") -> int:
+        *,
+        is_whole: bool,
+    ) -> int:
         """Publish what the job makes of the rows, and ack the messages, together; how many were published."""
         from .work_round import in_requests
 
         key = CommitKey(self._settings.name, self._sequence, WRITER)
-        staged = self._run_job(rows, key)
+        with self._shares(rows.num_rows, is_whole=is_whole) as shares:
+            staged = self._run_job(rows, key, shares)
         with self.client.staging(*key, attempt="answers") as answers:
             try:
                 for one in in_requests(held) if isinstance(held, Polled) else [held]:
@@ -344,10 +399,28 @@ class _Rounds:
             )
         return sum(one.messages for one in staged)
 
-    def _run_job(self, rows: "pa.Table", key: CommitKey) -> list[StagingHandle]:
-        """Stage what the transform makes of rows, by one job of Spark.
+    @contextmanager
+    def _shares(self, rows: int, *, is_whole: bool) -> Iterator[int]:
+        """How many tasks read equal shares of a table, inside; 0: not known. Of a part of a round there are many."""
+        if is_whole:
+            yield 0
+            return
+        conf = self._spark.conf
+        # A table that is not local has a task for each record batch; a local one may be worked on without any task.
+        wanted = {_LOCAL_BYTES: "0", _BATCH_ROWS: str(-(-rows // _SHARES))}
+        before = {name: conf.get(name) for name in wanted}
+        try:
+            for name, value in wanted.items():
+                conf.set(name, value)
+            yield _SHARES
+        finally:
+            for name, known in before.items():
+                conf.set(name, str(known))
 
-        _RowsFailed, SparkGone, Unavailable; Refused: a column is wrong.
+    def _run_job(self, rows: "pa.Table", key: CommitKey, shares: int) -> list[StagingHandle]:
+        """Stage what the transform makes of rows, by one job of Spark, whose `shares` tasks read the rows.
+
+        RowsFailed, SparkGone, Unavailable; Refused: a column is wrong.
         """
         from .sink_columns import check_sink_columns
         from .work_round import StageRows, staged_by
@@ -357,7 +430,9 @@ class _Rounds:
             if not hasattr(made, "mapInArrow"):
                 raise Refused("the transform returned no DataFrame")
             check_sink_columns(made.schema, has_topic=self._settings.to is not None)
-            job = made.mapInArrow(StageRows(self._sink, key), "staged binary")
+            self._jobs += 1
+            stage = StageRows(self._sink, key, f"job {self._jobs}")
+            job = made.mapInArrow(stage, "staged binary")
         except Exception as error:
             if is_spark_error(error):
                 raise _translated(error) from error
@@ -366,35 +441,34 @@ class _Rounds:
             return staged_by(job)
         except Exception as error:
             if is_spark_error(error):
-                raise self._failure(error) from error
+                raise self._failure(error, shares) from error
             raise
 
-    def _failure(self, error: Exception) -> Exception:
+    def _unfinished(self, shares: int) -> int | None:
+        """Returns the first task of the last job that staged nothing, if its tasks read shares of the rows."""
+        finished: set[int] = set()
+        with suppress(PenstockError):
+            for staging in self.client.execute(DescribeCommitName(self._settings.name)).stagings:
+                job, _, task = staging.attempt.partition(", task ")
+                if job == f"job {self._jobs}":
+                    finished.add(int(task.partition(",")[0]))
+        return min({*range(shares)} - finished, default=None)
+
+    def _failure(self, error: Exception, shares: int) -> Exception:
         """What a failed job means: rows are wrong; or Spark is gone, or the broker refused or was away."""
         if is_session_gone(error, self._spark):
             return _translated(error)
         lines = [line.strip() for line in str(error).splitlines()]
         line = penstock_error_in(lines)
         if line is None:
-            return _RowsFailed(reason_of(error))
+            return RowsFailed(reason_of(error), self._unfinished(shares), shares)
         kind = error_kind(line)
         is_of_rows = kind is Refused or issubclass(kind, TooLarge | SchemaViolation)
         if is_of_rows or (kind is NotFound and self._settings.to is None):
-            return _RowsFailed(reason_of(error))
+            return RowsFailed(reason_of(error), self._unfinished(shares), shares)
         return rebuild_error("round", line)
 
 
 def _translated(error: Exception) -> PenstockError:
     found = translate("transform", error)
     return found if isinstance(found, Refused) else SparkGone(str(found))
-
-
-def _parts_of(held: "Sequence[Delivered]") -> list[list[int]]:
-    """Places of messages in two parts: those that failed before by themselves, as they will again; else halves."""
-    parts: tuple[list[int], list[int]] = ([], [])
-    for place, message in enumerate(held):
-        parts[message.attempts > 1].append(place)
-    if all(parts):
-        return [*parts]
-    middle = len(held) // 2
-    return [[*range(middle)], [*range(middle, len(held))]]

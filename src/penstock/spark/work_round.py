@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..client.leased_messages import Delivered, LeasedPart, Polled
 from ..client.stagings import CommitKey, StagingHandle
@@ -95,18 +96,25 @@ def _record_batch(part: LeasedPart, stored: Sequence[str], schema: pa.Schema) ->
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def delivered_before(rows: pa.Table) -> list[int]:
+    """Returns the places of messages that this is not the first delivery of."""
+    found = pc.indices_nonzero(pc.greater(rows.column("attempts"), 1))
+    return [int(place) for place in found.to_pylist()]
+
+
 @dataclass(frozen=True, slots=True)
 class StageRows:
     """Stages the rows of a task for a commit, and returns the handle. Runs on the executors."""
 
     sink: SinkOptions
     key: CommitKey
+    job: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from .sink import stage_task
 
         with brief_errors(is_query=False):
-            done = stage_task(self.sink, self.key, batches)
+            done = stage_task(self.sink, self.key, batches, self.job)
             if done.last is not None:
                 raise Unavailable(f"sequence {self.key.sequence} of {self.key.name} was committed")
         if done.handle is not None:

@@ -126,4 +126,4 @@ class AsyncMember:
 
     async def leave(self) -> None:
         """Leave the group; other members may have at once what this one holds."""
-        await self._connector.execute(calls.leave(self.membership))
+        await self._connector.execute(calls.leave(self.membership, self._settings))

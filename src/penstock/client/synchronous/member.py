@@ -127,4 +127,4 @@ class Member:
 
     def leave(self) -> None:
         """Leave the group; other members may have at once what this one holds."""
-        self._connector.execute(calls.leave(self.membership))
+        self._connector.execute(calls.leave(self.membership, self._settings))

@@ -47,7 +47,7 @@ from ..leased_parts import fitting, leased_parts
 from ..refusals import topics_of
 from .coroutines import RunningCoroutine
 from .service import BinaryService
-from .shared_groups import STANDING, SharedGroups, SharedMember, is_shared_join
+from .shared_groups import SharedGroups, SharedMember, is_shared_join, standing_of
 from .waits import EndedWait, ParkedRead
 
 if TYPE_CHECKING:
@@ -431,7 +431,7 @@ class Commands:
     ) -> None:
         standing = None
         if member is not None:
-            standing = STANDING
+            standing = standing_of(member)
             if poll.was_parked:
                 self._shared.end_poll(member)
         messages = poll.outcome()
@@ -482,7 +482,8 @@ class Commands:
             if error is not None or messages is None:
                 self._fail(connection, correlation, command, error or Internal())
                 return
-            answer = partial(self._deliver, connection, correlation, command, messages, STANDING)
+            standing = standing_of(member)
+            answer = partial(self._deliver, connection, correlation, command, messages, standing)
             self._finish(connection, correlation, command, answer)
 
         waiting = self._poll_topics(polls, principal, asked.wait_ms, member)

@@ -25,7 +25,7 @@ from ...api.members import (
 from ...api.principals import Principal
 from ...broker.authorise import authorise_member
 from ...broker.groups import check_group
-from ...errors import PenstockError, Refused
+from ...errors import PenstockError, Refused, StaleGeneration
 from ...model import check_name
 from ...runtime.threads import ThreadDriver
 
@@ -42,14 +42,29 @@ class SharedMember(Protocol):
     topics: Sequence[str]
     polls: int
     host: str
+    generation: int
+
+    def release(self, topic: str) -> ReleaseMember: ...
+
+
+def standing_of(member: SharedMember) -> Standing:
+    return Standing(member.generation, "stable", (), (), 0) if member.generation else STANDING
 
 
 class Registry(Protocol):
     """All members of shared groups."""
 
     def join(
-        self, group: str, name: str, client: str, topics: Sequence[str], session_s: float
+        self,
+        group: str,
+        name: str,
+        client: str,
+        topics: Sequence[str],
+        session_s: float,
+        *,
+        in_rounds: bool = False,
     ) -> SharedMember: ...
+    def require_free(self, group: str, name: str) -> None: ...
     def get(self, group: str, name: str) -> SharedMember | None: ...
     def find(self, group: str, name: str) -> SharedMember | None:
         """A member; asking is a sign of life."""
@@ -70,7 +85,7 @@ class SharedGroups:
     def member_of(self, command: Command[Any], principal: Principal) -> SharedMember | None:
         """The member that a command names, if it is one of a shared group; a sign of its life.
 
-        Forbidden: its topics are not the principal's.
+        Forbidden: its topics are not the principal's. StaleGeneration: it is of a former member of this name.
         """
         if not isinstance(command, MemberCommand):
             return None
@@ -78,6 +93,12 @@ class SharedGroups:
         if known is None:
             return None
         authorise_member(principal, command.member, known.topics)
+        if isinstance(command, JoinGroup):
+            self._registry.require_free(command.group, command.member)
+            return known
+        asked = getattr(command, "generation", None)
+        if known.generation and asked not in {None, known.generation}:
+            raise StaleGeneration(command.group, asked=asked, current=known.generation)
         return self._registry.find(command.group, command.member)
 
     def join(self, command: JoinGroup, principal: Principal) -> list[str]:
@@ -96,28 +117,35 @@ class SharedGroups:
         for topic in topics:
             # A poll for nothing finds out if it is an assigned group.
             driver.execute(Poll(topic, group, name, 0, 1000), principal)
+        former = self._registry.get(group, name)
+        if former is not None and former.generation:
+            # It was not heard of in time, and the server has not looked since.
+            for topic in former.topics:
+                with suppress(PenstockError):
+                    driver.execute(former.release(topic))
         return topics
 
     def joined(self, command: JoinGroup, topics: Sequence[str]) -> JoinReply:
         session_s = command.session_ms / 1000
         member = self._registry.join(
-            command.group, command.member, command.client, topics, session_s
+            *(command.group, command.member, command.client, topics, session_s),
+            in_rounds=command.in_rounds,
         )
         member.host = command.host
-        return JoinReply(member.name, STANDING, is_first=False)
+        return JoinReply(member.name, standing_of(member), is_first=False)
 
     def answer(self, command: Command[Any], member: SharedMember) -> Any:
         """The reply to a command that does not poll. Refused: it is for members of assigned groups."""
         match command:
             case Heartbeat() | DescribeMember():
-                return STANDING
+                return standing_of(member)
             case ReleasePartitions():
                 return ()
             case LeaveGroup():
                 self._registry.leave(member.group, member.name)
                 for topic in member.topics:
                     with suppress(PenstockError):
-                        self._driver.start(ReleaseMember(topic, member.group, member.name))
+                        self._driver.start(member.release(topic))
                 return None
         raise Refused("that is for members of assigned groups")
 

@@ -11,7 +11,6 @@ from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...api.answers import ReleaseMember
 from ...api.health import SeeHealth, SeeLags, SeeStored
 from ...api.principals import LOCAL, Action
 from ...broker.authorise import authorise
@@ -306,7 +305,7 @@ class App:
         """Make the messages that a member holds ready again, at once."""
         for topic in member.topics:
             with suppress(PenstockError):
-                self.driver.start(ReleaseMember(topic, member.group, member.name))
+                self.driver.start(member.release(topic))
 
     def drain(self) -> None:
         """End the waits of long polls and streams, and say that the server is not ready; the rest is finished."""
