@@ -1,5 +1,6 @@
 """The audit log over many files: one chain, whatever crashes, and no line is answered before it is on the disk."""
 
+import asyncio
 import random
 from concurrent.futures import Future
 from contextlib import suppress
@@ -204,6 +205,19 @@ def test_many_lines_that_wait_are_synced_together_and_answered_afterwards():
     answers = [place for place, one in enumerate(after) if isinstance(one, Mark)]
     assert len(answers) == 100
     assert after.index(of_lines[-1]) < answers[0]
+
+
+async def test_a_request_that_is_cancelled_has_its_line_and_stops_no_other():
+    disk = SimDisk()
+    log = opened(disk)
+    with log.noted("ops", "create a key", "first"):
+        cancelled = asyncio.wrap_future(log.submit("ops", "create a topic", "cancelled"))
+        cancelled.cancel()
+        # What it was made of hears of it in a turn of the loop.
+        await asyncio.sleep(0)
+    await asyncio.wrap_future(log.submit("ops", "create a topic", "after"))
+    log.close()
+    assert texts_of(disk) == ["first", "cancelled", "after"]
 
 
 def test_so_many_lines_wait_and_no_more_commands_are_admitted():

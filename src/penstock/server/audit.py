@@ -45,6 +45,8 @@ class _Line:
         self.is_allowed = is_allowed
         # What the command waits for: the sync, or for a refusal only that the line is written.
         self.written: Future[None] = Future()
+        # A request that is cancelled does not cancel its line: the command is done.
+        self.written.set_running_or_notify_cancel()
 
 
 class _HeldLine(_Line):
