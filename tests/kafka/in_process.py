@@ -40,3 +40,11 @@ class KafkaClient:
         assert pieces is not None
         answer = b"".join(bytes(one) for one in pieces)  # type: ignore[arg-type]  # No part of a file.
         return decode_response(key, version, answer[1:] if is_flexible else answer)
+
+    def leave(self) -> None:
+        """The connection has ended."""
+        self._server.forget(self._connection)
+
+    def authenticate(self, principal: Principal) -> None:
+        """Show another key."""
+        self._connection.principal = principal

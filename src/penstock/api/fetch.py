@@ -155,20 +155,25 @@ class FindTimestamp(Command[TimestampSearch], frozen=True):
 
 
 class LogBounds(NamedTuple):
-    """The first offset kept, the next one to be written, and the epoch of the log."""
+    """The first offset kept, the next one to be written, and the epoch of the log.
+
+    And, if an offset was given, how many bytes are stored from there on.
+    """
 
     start: int
     end: int
     epoch: int
+    size: int = 0
 
 
 class DescribeBounds(Command[LogBounds], frozen=True):
-    """Where a partition begins and ends. NotFound."""
+    """Where a partition begins and ends, and with an offset, how much is stored from there on. NotFound."""
 
     action: ClassVar[Action] = Action.FETCH
     is_query: ClassVar[bool] = True
     topic: str
     partition: int
+    offset: int | None = None
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)

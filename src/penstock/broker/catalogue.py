@@ -235,6 +235,7 @@ class Catalogue:
         if topic is None:
             topic = home[facts.name] = Topic(facts, router=Router(former=facts.former))
         topic.partitions.extend(partitions)
+        self.changes.topics.add(facts.name)
         for partition in partitions:
             if isinstance(partition, Partition):
                 partition.messages.meta = self._mark
@@ -314,6 +315,7 @@ class Catalogue:
         directory = topic.facts.partition_directory(partition.number)
         fault = fault_of(partition.topic, partition.number, directory, cause)
         topic.partitions.fail(fault)
+        self.changes.topics.add(partition.topic)
         if partition.is_dirty if plan is None else partition.has_more_than(plan):
             self.owed.append(fault)
         partition.discard()
@@ -394,6 +396,7 @@ class Catalogue:
         self.record_meta(self.topics.configure(name, changes), now)
         for partition in topic.partitions:
             partition.configure(topic.facts.config)
+        self.changes.topics.add(name)
         return topic
 
     def add_partitions(self, name: str, total: int, now: Now) -> None:
@@ -448,6 +451,7 @@ class Catalogue:
         for facts in gone:
             for partition in self.open.pop(facts.name).partitions:
                 partition.discard()
+            self.changes.topics.add(facts.name)
             self._files.remove(facts.directory)
             self.damage.forget(facts.name)
             self.latencies.forget(facts.name)

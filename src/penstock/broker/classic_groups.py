@@ -54,6 +54,8 @@ class ClassicGroups:
         self._counts = OwnerCounts()
         # Where a group goes on that comes again: a generation is never met twice in one life of the node.
         self._generation = 0
+        # Likewise: a member that waits for another change of its group takes no other group of the name for its own.
+        self._changes = 0
 
     def join(self, command: JoinClassic, now: Now) -> JoinTicket:
         name = check_group(command.group)
@@ -62,6 +64,8 @@ class ClassicGroups:
         _check_size(sum(len(said) for _, said in command.protocols))
         group = self._group(name)
         group.tick(now.monotonic_ns)
+        # The join may be refused, and members may have been missed.
+        self._keep(group)
         member = command.member
         if not member:
             member = self._new_id(command)
@@ -101,21 +105,29 @@ class ClassicGroups:
                 name, "all topics together", limit=limits.groups_max, setting="limits.groups_max"
             )
         GROUPS.require_room(limits, self._catalogue.principal, (self._counts,), in_all=0)
-        return ClassicGroup(name, self._generation)
+        return ClassicGroup(
+            name, self._generation, changes=self._changes, changes_told=self._changes
+        )
 
     def _keep(self, group: ClassicGroup) -> None:
-        """Keep a group that has members or waits for some, forget another, and have the driver tick in time."""
+        """Keep a group that has members or waits for some, forget another; have the driver wake members that wait, and
+        tick in time.
+        """
+        changes = self._catalogue.changes
+        if group.changes != group.changes_told:
+            group.changes_told = group.changes
+            changes.groups.add(group.name)
         if group.members or group.promised:
             if group.name not in self.groups:
                 owner = self._owners[group.name] = self._catalogue.principal.key_id
                 self._counts.add(owner)
             self.groups[group.name] = group
-            changes = self._catalogue.changes
             changes.due_ns = min(changes.due_ns, group.next_due_ns())
-        else:
-            if self.groups.pop(group.name, None) is not None:
-                self._counts.remove(self._owners.pop(group.name))
+        elif self.groups.pop(group.name, None) is not None:
+            changes.groups.add(group.name)
+            self._counts.remove(self._owners.pop(group.name))
             self._generation = max(self._generation, group.generation)
+            self._changes = max(self._changes, group.changes)
 
     def _of(self, name: str, member: str) -> ClassicGroup:
         group = self.groups.get(name)

@@ -72,6 +72,8 @@ class Leases:
     in_flight: int = 0
     # By member; one that holds nothing is not in it.
     held_by: dict[str, int] = field(default_factory=dict)
+    # Members that hold fewer than when the reader of this cleared it.
+    lowered: set[str] = field(default_factory=set, compare=False)
     # Counted in `in_flight` and `held_by`, too; once, if several attempts of a named commit claim the same message.
     claims: dict[TransactionId, list[Claim]] = field(default_factory=dict)
     # All that is claimed; and what several attempts have claimed, perhaps none but one of them by now.
@@ -92,6 +94,8 @@ class Leases:
 
     def _count(self, member: str, change: int) -> None:
         self.in_flight += change
+        if change < 0:
+            self.lowered.add(member)
         held = self.held_by[member] = self.held_by.get(member, 0) + change
         if not held:
             del self.held_by[member]
@@ -107,10 +111,7 @@ class Leases:
             if term.offsets:
                 left.append(term)
         lease.terms = left
-        self.in_flight -= taken
-        held = self.held_by[lease.member] = self.held_by.get(lease.member, 0) - taken
-        if not held:
-            del self.held_by[lease.member]
+        self._count(lease.member, -taken)
         if not left:
             del self.by_number[number]
         return lease

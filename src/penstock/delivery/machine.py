@@ -288,7 +288,8 @@ class Delivery:
     def _rewound(self, record: Rewound) -> None:
         self.progress = Progress(record.offset)
         self.cursor = record.offset
-        self.leases, self.ready, self.ahead = Leases(), BitMap64(), BitMap64()
+        self.leases = Leases(lowered=self.leases.lowered | self.leases.held_by.keys())
+        self.ready, self.ahead = BitMap64(), BitMap64()
         self.hints = Hints()
         self.waiting, self._retries, self.failures, self.released = {}, [], {}, {}
         self.acked_recently.clear()

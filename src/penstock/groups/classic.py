@@ -101,6 +101,8 @@ class ClassicGroup:
     promised: dict[str, float] = field(default_factory=dict)
     phase_ends_ns: float = _NEVER
     changes: int = 0
+    # How many of the changes the driver was told of.
+    changes_told: int = 0
 
     def promise(self, member: str, session_ms: int, now_ns: int) -> None:
         """Give an id to a client that has to join once more with it; one that does not come back is forgotten."""

@@ -7,7 +7,7 @@ or remove files go through a thread.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import get_ident
 from typing import Any, Protocol, TypeVar
@@ -15,13 +15,12 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from ..api.command import Command
-from ..api.consume import CountHeld, Poll
+from ..api.consume import Poll
 from ..api.keys import Credential
 from ..api.leased import LeasedMessages
 from ..api.members import PollMember
 from ..api.principals import LOCAL, Principal
 from ..api.publish import BUFFERED, Guarantee, Safety
-from ..broker.partition.start import visible_end
 from ..config import FsyncPolicy
 from ..errors import Damaged, PenstockError, Unavailable
 from .group_polls import FOR_EVER
@@ -30,16 +29,21 @@ from .slices import SlicedCommand
 from .threads import ThreadDriver
 from .tickets import Ticket
 from .waiting_polls import PollWaiter, Waiter
+from .waits import Key, Wake
 
 R = TypeVar("R")
 T = TypeVar("T")
 _S_NS = 1_000_000_000
-_GONE = 1 << 62
 # On this machine; a standby may get it later.
 _BUFFERED_HERE = Safety(Guarantee.BUFFERED, 1)
 
-Place = tuple[str, int, int]
-"""A topic, a partition and an offset."""
+
+class Parked(Protocol):
+    """A request that waits without a coroutine."""
+
+    def end(self) -> None:
+        """Wait no longer; its caller is told what there is."""
+        ...
 
 
 class _Room(Protocol):
@@ -167,21 +171,12 @@ class AsyncDriver:
         # Whether every change waits for the disk.
         self.is_always_synced = driver.config.fsync is FsyncPolicy.ALWAYS
         self._waits: set[asyncio.Future[None]] = set()
-        # Readers that wait for a partition to grow, and consumers that hold as many messages as they may; guarded by
-        # the driver's lock. Many wait for the same thing, so these are looked through by what is waited for.
-        self._readers: dict[Place, set[Callable[[], None]]] = {}
-        self._loaded: dict[tuple[str, str, str, int], set[Callable[[], None]]] = {}
-        # Members that wait for the others of their group, by group and how often it had changed.
-        self._joining: dict[tuple[str, int], set[Callable[[], None]]] = {}
-        # Those of the readers that are no coroutines, and are called instead.
-        self._subscribers: set[Callable[[], None]] = set()
-        # Polls that wait without a coroutine.
-        self.parked: set[ParkedPoll] = set()
+        # Requests that wait for messages without a coroutine.
+        self.parked: set[Parked] = set()
         # What to do for those whom a change in this turn has woken, in the order in which they came.
         self._woken: deque[Callable[[], None]] = deque()
         self.turns = LoopTurns(loop, self.clock)
         self.is_draining = False
-        driver.after_change = self._after_change
 
     def safety(self, *, is_synced: bool) -> Safety:
         """What holds for a reply: `is_synced` if it has waited for its ticket."""
@@ -196,7 +191,7 @@ class AsyncDriver:
     @property
     def waiting(self) -> int:
         """How many wait for messages."""
-        return len(self._waits) + len(self._subscribers) + len(self.parked)
+        return len(self._waits) + len(self.parked)
 
     async def execute(
         self,
@@ -221,7 +216,7 @@ class AsyncDriver:
         if command.is_query:
             return self.driver.execute(command, principal)
         if command.takes_steps:
-            done, wake = self._signal()
+            done, wake = self.signal()
             steps = self.driver.begin_steps(command, principal, lambda _steps: wake())
             await done
             return self.driver.finish_steps(steps)
@@ -253,7 +248,7 @@ class AsyncDriver:
 
     async def settled(self, ticket: Ticket) -> None:
         """Return once a ticket is settled, or raise what it was settled with."""
-        done, wake = self._signal()
+        done, wake = self.signal()
         ticket.notify(wake)
         await done
         ticket.check()
@@ -262,7 +257,7 @@ class AsyncDriver:
         """For what opens, removes or walks through files."""
         return await self.loop.run_in_executor(None, work)
 
-    def _signal(self) -> tuple["asyncio.Future[None]", Callable[[], None]]:
+    def signal(self) -> tuple["asyncio.Future[None]", Callable[[], None]]:
         """A future, and what resolves it from any thread, any number of times."""
         done: asyncio.Future[None] = self.loop.create_future()
 
@@ -320,7 +315,7 @@ class AsyncDriver:
             raise trouble.fresh()
         if found or timeout_ns <= 0 or self.is_draining:
             return await self._confirmed(found)
-        done, wake = self._signal()
+        done, wake = self.signal()
         waiters: list[PollWaiter] = []
         try:
             # One by one: those that have entered are abandoned if the next is refused.
@@ -328,7 +323,7 @@ class AsyncDriver:
                 self.driver.polls.enter(command, principal, FOR_EVER, wake) for command in commands
             )
             if not any(waiter.is_settled for waiter in waiters):
-                await self._wait(done, timeout_ns)
+                await self.wait(done, timeout_ns)
         except BaseException:
             for waiter in waiters:
                 self.driver.polls.abandon(waiter)
@@ -356,7 +351,6 @@ class AsyncDriver:
         if self.driver.gate is not None:
             with self.driver.lock:
                 self.driver.confirmed()
-                self._after_change()
             self.driver.gate.settle()
 
     async def _confirmed(self, found: LeasedMessages) -> LeasedMessages:
@@ -374,11 +368,11 @@ class AsyncDriver:
         The wait ends at once when the member has to hear of something, or with a drain.
         """
         room, may_wait = self.driver.members, timeout_ns > 0 and not self.is_draining
-        done, wake = self._signal()
+        done, wake = self.signal()
         waiter = room.enter(command, principal, FOR_EVER if may_wait else 0, wake)
         if not waiter.is_settled:
             try:
-                await self._wait(done, timeout_ns)
+                await self.wait(done, timeout_ns)
             except BaseException:
                 room.abandon(waiter)
                 raise
@@ -398,8 +392,10 @@ class AsyncDriver:
         poll.begin(command, principal, timeout_ns)
         return poll
 
-    async def _wait(self, done: "asyncio.Future[None]", timeout_ns: int) -> None:
+    async def wait(self, done: "asyncio.Future[None]", timeout_ns: int) -> None:
         """Return when the future is resolved, timed out or drained. A timer of the loop costs less than a tick."""
+        if self.is_draining:
+            return
         timer = self.loop.call_later(timeout_ns / _S_NS, _resolve, done)
         self._waits.add(done)
         try:
@@ -408,83 +404,39 @@ class AsyncDriver:
             timer.cancel()
             self._waits.discard(done)
 
-    async def until_beyond(self, topic: str, partition: int, offset: int, timeout_ns: int) -> None:
-        """Return when a partition ends beyond an offset, or when the time is up."""
-        await self._park(self._readers, (topic, partition, offset), timeout_ns)
+    async def until(self, key: Key, level: int, timeout_ns: int) -> None:
+        """Return when a key is above a level, when the time is up, or with a drain."""
+        done, resolve = self.signal()
 
-    def subscribe(self, place: Place, wake: Callable[[], None]) -> None:
-        """Have `wake` called, from now to `unsubscribe`, when a partition may have grown beyond an offset.
+        def wake(_key: Key) -> None:
+            resolve()
 
-        By any thread, with the lock held, and perhaps more than once. A drain calls it, too. What it does about it goes
-        through `call_from_anywhere`, and raises nothing: the thread that made the change has nothing to do with it.
+        self.subscribe(key, level, wake)
+        try:
+            await self.wait(done, timeout_ns)
+        finally:
+            self.unsubscribe(key, level, wake)
+
+    def subscribe(self, key: Key, level: int, wake: Wake) -> None:
+        """Have `wake` called once, before `unsubscribe`, when a key is above a level.
+
+        By any thread, with the lock held. What it does about it goes through `call_from_anywhere`, and raises nothing:
+        the thread that made the change has nothing to do with it.
         """
         with self.driver.lock:
-            self._readers.setdefault(place, set()).add(wake)
-            self._subscribers.add(wake)
-            self._after_change()
+            self.driver.waits.add(key, level, wake)
 
-    def unsubscribe(self, place: Place, wake: Callable[[], None]) -> None:
+    def unsubscribe(self, key: Key, level: int, wake: Wake) -> None:
         with self.driver.lock:
-            self._subscribers.discard(wake)
-            _leave(self._readers, place, wake)
-
-    async def until_room(
-        self, topic: str, group: str, member: str, max_held: int, timeout_ns: int
-    ) -> None:
-        """Return when a member holds fewer than so many messages, or when the time is up."""
-        await self._park(self._loaded, (topic, group, member, max_held), timeout_ns)
-
-    async def until_group_changes(self, group: str, changes: int, timeout_ns: int) -> None:
-        """Return when a group whose members assign has changed from so many changes, or when the time is up."""
-        await self._park(self._joining, (group, changes), timeout_ns)
-
-    async def _park(
-        self, parked: dict[T, set[Callable[[], None]]], place: T, timeout_ns: int
-    ) -> None:
-        done, wake = self._signal()
-        with self.driver.lock:
-            parked.setdefault(place, set()).add(wake)
-            self._after_change()
-        try:
-            if not self.is_draining:
-                await self._wait(done, timeout_ns)
-        finally:
-            with self.driver.lock:
-                _leave(parked, place, wake)
-
-    def held_by(self, topic: str, group: str, member: str) -> int:
-        """How many messages a member holds. With the lock held."""
-        if topic not in self.driver.node.open:
-            return 0
-        return self.driver.execute_locked(CountHeld(topic, group, member), self.driver.now())
-
-    def _after_change(self) -> None:
-        for (topic, number, offset), waiting in self._readers.items():
-            if offset < self._end_of(topic, number):
-                for wake in waiting:
-                    wake()
-        for (topic, group, member, max_held), waiting in self._loaded.items():
-            if self.held_by(topic, group, member) < max_held:
-                _call_all(waiting)
-        for (group, changes), waiting in self._joining.items():
-            if self.driver.node.classic.changes_of(group) != changes:
-                _call_all(waiting)
-
-    def _end_of(self, topic: str, number: int) -> int:
-        """Where a partition ends; one that is gone ends beyond everything, so that its readers find out."""
-        opened = self.driver.node.open.get(topic)
-        # Under the same name there may be another topic by now, of fewer partitions.
-        partition = None if opened is None else opened.partitions.serving_at(number)
-        return _GONE if partition is None else visible_end(partition.messages)
+            self.driver.waits.discard(key, level, wake)
 
     def drain(self) -> None:
         """End all waits, now and from now on."""
         self.is_draining = True
         for done in [*self._waits]:
             _resolve(done)
-        _call_all([*self._subscribers])
-        for poll in [*self.parked]:
-            poll.end()
+        for request in [*self.parked]:
+            request.end()
 
 
 def _after(command: Poll, found: LeasedMessages) -> Poll | None:
@@ -500,14 +452,3 @@ def _after(command: Poll, found: LeasedMessages) -> Poll | None:
 def _resolve(done: "asyncio.Future[None]") -> None:
     if not done.done():
         done.set_result(None)
-
-
-def _leave(parked: dict[T, set[Callable[[], None]]], place: T, wake: Callable[[], None]) -> None:
-    parked[place].discard(wake)
-    if not parked[place]:
-        del parked[place]
-
-
-def _call_all(calls: Iterable[Callable[[], None]]) -> None:
-    for call in calls:
-        call()

@@ -10,11 +10,11 @@ from ..api.consume import CountReady, Poll
 from ..api.leased import LeasedMessages
 from ..api.principals import LOCAL, Principal
 from ..api.received import Received
-from ..broker.partition import Now
+from ..broker.partition import Now, Partition, consumption
 from ..broker.partition.changes import Done
 from ..errors import Fatal, NotFound, PenstockError
 from .ticker import NEVER_NS
-from .waiting_polls import PollWaiter, Waiter, WaitingPolls
+from .waiting_polls import Place, PollWaiter, Waiter, WaitingPolls
 
 if TYPE_CHECKING:
     from .threads import ThreadDriver
@@ -90,19 +90,37 @@ class WaitingGroupPolls:
 
     # The rest is called with the lock held.
 
-    def serve(self, done: Done[Any] | None) -> None:
-        """Hand out what is ready: where a command changed something, or, without one, everywhere."""
-        if self.waiting:
-            topics = None if done is None else {one.topic for one in done.partitions}
-            for place in self._queues.groups(topics):
-                self._serve_group(*place)
+    def serve(self, done: Done[Any]) -> None:
+        """Hand out what is ready where a command changed something."""
+        if not self.waiting:
+            return
+        queues = self._queues
+        for topic in done.topics:
+            for group in [*queues.groups(topic)]:
+                self._serve_topic(topic, group)
+        changed: dict[Place, dict[Partition, None]] = {}
+        for partition, number in done.touched:
+            topic = partition.topic
+            groups = queues.groups(topic)
+            if number:
+                groups = (partition.machine.names.get(number, ""),)
+            for group in groups:
+                if (topic, group) in self.waiting:
+                    changed.setdefault((topic, group), {})[partition] = None
+        for place, partitions in changed.items():
+            # A consumer has looked at all partitions before it began to wait: what is new is in those that changed.
+            ready = sum([consumption.ready_for(partition, place[1]) for partition in partitions])
+            self._serve_group(*place, ready)
 
-    def _serve_group(self, topic: str, group: str) -> None:
+    def _serve_topic(self, topic: str, group: str) -> None:
         if topic not in self._driver.node.open:
             self._queues.dismiss(NotFound("topic", topic), [(topic, group)])
             return
+        ready = self._driver.execute_locked(CountReady(topic, group), self._driver.now())
+        self._serve_group(topic, group, ready)
+
+    def _serve_group(self, topic: str, group: str, ready: int) -> None:
         now = self._driver.now()
-        ready = self._driver.execute_locked(CountReady(topic, group), now)
 
         def take(waiter: PollWaiter, limit: int) -> LeasedMessages:
             command = msgspec.structs.replace(waiter.command, limit=limit)

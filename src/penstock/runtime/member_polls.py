@@ -6,7 +6,7 @@ something, and at once when it must release a partition or may take one.
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _S_NS = 1_000_000_000
 MemberWaiter = Waiter[PollMember]
+Key = TypeVar("Key")
 
 
 class WaitingMemberPolls:
@@ -33,11 +34,13 @@ class WaitingMemberPolls:
 
     def __init__(self, driver: "ThreadDriver") -> None:
         self._driver = driver
-        # The partitions of each waiter, and the waiters of each partition and of each member: a change looks at those
-        # that it may concern, not at all of them.
+        # The partitions of each waiter, and the waiters of each partition, by group, and of each member: a change looks
+        # at those that it concerns.
         self.waiting: dict[MemberWaiter, tuple[TopicPartition, ...]] = {}
-        self._by_partition: dict[tuple[str, int], set[MemberWaiter]] = {}
+        self._by_partition: dict[tuple[str, int], dict[str, set[MemberWaiter]]] = {}
         self._by_member: dict[tuple[str, str], set[MemberWaiter]] = {}
+        # Those that wait for a limited time.
+        self._timed: set[MemberWaiter] = set()
 
     def poll(self, command: PollMember, timeout_ns: int) -> LeasedMessages:
         """Lease messages; wait for them, if there are none, until the time is up (below zero: for ever)."""
@@ -104,19 +107,24 @@ class WaitingMemberPolls:
         waiter.command = msgspec.structs.replace(command, generation=None)
         waiter.begin()
         self.waiting[waiter] = standing.assigned
+        if waiter.until_ns < NEVER_NS:
+            self._timed.add(waiter)
         self._by_member.setdefault((group, member), set()).add(waiter)
         for partition in standing.assigned:
-            self._by_partition.setdefault(partition, set()).add(waiter)
+            self._by_partition.setdefault(partition, {}).setdefault(group, set()).add(waiter)
         return True
 
     def _end(self, waiter: MemberWaiter, now: Now) -> None:
         """Let a poll wait no longer, if it does."""
         partitions = self.waiting.pop(waiter, None)
         if partitions is not None:
+            self._timed.discard(waiter)
             group, member = waiter.command.group, waiter.command.member
             _discard(self._by_member, (group, member), waiter)
             for partition in partitions:
-                _discard(self._by_partition, partition, waiter)
+                _discard(self._by_partition[partition], group, waiter)
+                if not self._by_partition[partition]:
+                    del self._by_partition[partition]
             self._driver.execute_locked(EndWaiting(group, member), now)
 
     def serve(self, done: Done[Any]) -> None:
@@ -128,9 +136,19 @@ class WaitingMemberPolls:
             for waiter in [*self._by_member.get(key, ())]:
                 # One that is a member no more hears so with its next call.
                 self._settle(waiter, now, LeasedMessages())
-        for partition in done.partitions:
-            place = (partition.topic, partition.number)
-            for waiter in [*self._by_partition.get(place, ())]:
+        concerned: dict[MemberWaiter, None] = {}
+        for touched, number in done.touched:
+            by_group = self._by_partition.get((touched.topic, touched.number))
+            if not by_group:
+                continue
+            if number:
+                name = touched.machine.names.get(number, "")
+                concerned |= dict.fromkeys(by_group.get(name, ()))
+            else:
+                for waiters in by_group.values():
+                    concerned |= dict.fromkeys(waiters)
+        for waiter in concerned:
+            if waiter in self.waiting:
                 self._try_again(waiter, now)
 
     def _try_again(self, waiter: MemberWaiter, now: Now) -> None:
@@ -158,21 +176,19 @@ class WaitingMemberPolls:
 
     def end_overdue(self, now: Now) -> float:
         """Let those go whose time is up; when the next one's is."""
-        for waiter in [one for one in self.waiting if one.until_ns <= now.monotonic_ns]:
+        for waiter in [waiter for waiter in self._timed if waiter.until_ns <= now.monotonic_ns]:
             self._settle(waiter, now, LeasedMessages())
-        return min((one.until_ns for one in self.waiting), default=NEVER_NS)
+        return min((waiter.until_ns for waiter in self._timed), default=NEVER_NS)
 
     def dismiss(self, error: PenstockError | None = None) -> None:
         """Let all of them go: the broker is closed, or there are no members any more."""
         for waiter in [*self.waiting]:
             waiter.settle(LeasedMessages(), error)
-        for parked in (self.waiting, self._by_partition, self._by_member):
+        for parked in (self.waiting, self._by_partition, self._by_member, self._timed):
             parked.clear()
 
 
-def _discard(
-    parked: dict[tuple[str, Any], set[MemberWaiter]], place: tuple[str, Any], waiter: MemberWaiter
-) -> None:
-    parked[place].discard(waiter)
-    if not parked[place]:
-        del parked[place]
+def _discard(parked: dict[Key, set[MemberWaiter]], key: Key, waiter: MemberWaiter) -> None:
+    parked[key].discard(waiter)
+    if not parked[key]:
+        del parked[key]

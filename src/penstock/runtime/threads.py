@@ -34,12 +34,14 @@ from .findings import FindingsLog
 from .group_polls import WaitingGroupPolls
 from .member_polls import WaitingMemberPolls
 from .memory import keep_freed_memory
+from .node_levels import NodeLevels
 from .node_plan import NodePlan
 from .slices import SliceBudgets, SlicedCommand
 from .steps import STEPS_MAX, Steps, WaitingSteps, is_complete
 from .sync_threads import SyncThreads
 from .ticker import Ticker
 from .tickets import Ticket, settled_ticket
+from .waits import Waits
 from .world import SteppedClock, World
 
 R = TypeVar("R")
@@ -79,8 +81,8 @@ class ThreadDriver:
         self._is_torn = self._is_sync_asked = False
         self._steps, self.slice_budgets = WaitingSteps(), SliceBudgets(world.clock)
         self._sweep_at_ns = self.node.sweeps.next_ns
-        # Called after each command that may have changed something, with the lock held.
-        self.after_change: Callable[[], None] | None = None
+        # With the lock held.
+        self.waits = Waits(NodeLevels(self))
         self._ticker = Ticker(self._tick_or_fail, world.clock)
         self._ticker.start()
         with self.lock:
@@ -108,6 +110,9 @@ class ThreadDriver:
             self._reopen()
         with self.lock:
             self._check()
+            if self.node.changes:
+                # What a tick or a sync has left is not for a query to tell.
+                self._act_on(self.node.changes.done(None, self.now()), is_noted=False)
             return work(self.now())
 
     def begin_change(
@@ -301,14 +306,15 @@ class ThreadDriver:
         # Not the waiters themselves: to serve the last of them leaves none, and its lease has a time, too.
         is_awaited = self.is_awaited
         if is_awaited:
-            self.serve(done)
-        elif self.after_change is not None:
-            self.after_change()
+            self.polls.serve(done)
+            self.members.serve(done)
+        if self.waits:
+            self.waits.wake(done)
         if done.due_ns < self._ticker.due_ns:
             self.expect(done.due_ns)
         if done.has_letters:
             self._sync_soon()
-        elif done.partitions and not is_noted:
+        elif done.touched and not is_noted:
             self.note_change()
         if is_awaited and self.node.changes:
             # To serve consumers records leases.
@@ -355,6 +361,9 @@ class ThreadDriver:
         self.node = self._open_node()
         self.node.owed = owed
         self.members.dismiss()
+        # Besides those that are there: what was interrupted may have been the end of a topic.
+        self.node.changes.topics.update([topic for topic, _ in self.polls.waiting])
+        self.waits.wake_all()
         self._is_torn = False
         # At once: polls that wait may not have been served.
         self.expect(self.clock.monotonic_ns())
@@ -377,17 +386,6 @@ class ThreadDriver:
         if not self._is_sync_asked:
             self._is_sync_asked = True
             self._point.draw()
-
-    def serve(self, done: Done[Any] | None = None) -> None:
-        """Hand out what is ready to the consumers that wait: where a command changed something, or everywhere.
-
-        With the lock held.
-        """
-        self.polls.serve(done)
-        if done is not None:
-            self.members.serve(done)
-        if self.after_change is not None:
-            self.after_change()
 
     def tick(self) -> None:
         """Let time pass: unanswered leases come back, retries are due, waits are over."""
@@ -443,7 +441,8 @@ class ThreadDriver:
             pass
         if self.node.changes and self._has_letters():
             self._sync_soon()
-        self.serve()
+        # Before the waits that are over by now end.
+        self._act_on(self.node.changes.done(None, now), is_noted=False)
         until_ns = min(self.polls.end_overdue(now), self.members.end_overdue(now))
         self.expect(min(until_ns, self.node.next_due_ns(), self._sweep_at_ns))
 
@@ -462,27 +461,31 @@ class ThreadDriver:
         faults = plan.settle(self.node, now)
         if self.gate is not None:
             self.gate.commits.advance()
+            self.waits.wake_behind()
         for fault in faults:
             self.logger.error("%s", fault.error())
         self._pump(self._point.covered if self.gate is None else settled_ticket())
-        if faults and self.after_change is not None:
-            self.after_change()
         if failed := (*faults, *plan.owed):
             raise failed[0].error()
 
     def confirmed(self) -> None:
         """Other machines have more, or are away. With the lock held."""
-        if self.gate is not None and self.gate.commits.advance():
+        if self.gate is None:
+            return
+        if self.gate.commits.advance():
             self._pump(settled_ticket())
+        self.waits.wake_behind()
 
     def _pump(self, ticket: Ticket) -> None:
         """Move letters one step on their way; what that ends is committed once the ticket is settled."""
         now = self.now()
         try:
-            if self.node.pump(now):
-                self._sync_soon()
-            if self.node.changes:
-                self._act_on(self.node.changes.done(None, now), is_noted=True)
+            try:
+                if self.node.pump(now):
+                    self._sync_soon()
+            finally:
+                if self.node.changes:
+                    self._act_on(self.node.changes.done(None, now), is_noted=True)
         except Fatal:
             raise
         except PenstockError as error:

@@ -6,7 +6,7 @@ once or one by one. A message is leased to the consumer that is woken, so ten th
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -92,12 +92,16 @@ class WaitingPolls:
 
     def __init__(self) -> None:
         self.queues: dict[Place, OrderedDict[PollWaiter, None]] = {}
+        # The groups that have a queue, by topic.
+        self._groups: dict[str, dict[str, None]] = {}
         # Those that wait for a limited time. Event loops keep time by themselves, so theirs are not among them.
         self._timed: set[PollWaiter] = set()
 
     def enter(self, waiter: PollWaiter) -> None:
         waiter.begin()
-        self.queues.setdefault(_place(waiter), OrderedDict())[waiter] = None
+        topic, group = place = _place(waiter)
+        self.queues.setdefault(place, OrderedDict())[waiter] = None
+        self._groups.setdefault(topic, {})[group] = None
         if waiter.until_ns < NEVER_NS:
             self._timed.add(waiter)
 
@@ -109,9 +113,9 @@ class WaitingPolls:
             queue.pop(waiter, None)
             self._forget_if_empty(_place(waiter))
 
-    def groups(self, topics: Collection[str] | None = None) -> Sequence[Place]:
-        """Where consumers wait; of some topics, or of all."""
-        return [place for place in self.queues if topics is None or place[0] in topics]
+    def groups(self, topic: str) -> Collection[str]:
+        """The groups in which consumers of a topic wait."""
+        return self._groups.get(topic, ())
 
     def serve(self, place: Place, ready: int, take: Take, give_back: GiveBack) -> None:
         """Share `ready` messages among the waiters of a place; those that get nothing keep their turn."""
@@ -153,7 +157,10 @@ class WaitingPolls:
 
     def _forget_if_empty(self, place: Place) -> None:
         if place in self.queues and not self.queues[place]:
-            del self.queues[place]
+            topic, group = place
+            del self.queues[place], self._groups[topic][group]
+            if not self._groups[topic]:
+                del self._groups[topic]
 
     def end_overdue(self, now_ns: int) -> None:
         """Settle the waiters whose time is up, with no messages."""

@@ -36,6 +36,7 @@ from ...delivery import commands
 from ...delivery.offsets import each_offset
 from ...errors import DamagedBatch, Refused
 from ...log import Log
+from ...log.lookup import bytes_from
 from ...model import Epoch, Message
 from ..partition import Now
 from ..partition.changes import Handler
@@ -165,7 +166,8 @@ def read(node: "Node", command: Read, _now: Now) -> ReadReply:
 
 def describe_bounds(node: "Node", command: DescribeBounds, _now: Now) -> LogBounds:
     log = node.partition(command.topic, command.partition).messages
-    return LogBounds(log.start_offset, visible_end(log), log.epoch)
+    size = 0 if command.offset is None else bytes_from(log, max(command.offset, log.start_offset))
+    return LogBounds(log.start_offset, visible_end(log), log.epoch, size)
 
 
 def find_epoch_end(node: "Node", command: FindEpochEnd, _now: Now) -> tuple[int, int]:

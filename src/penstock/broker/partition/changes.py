@@ -26,14 +26,21 @@ class Done(msgspec.Struct, Generic[R], frozen=True):
     """What came of a command, for the driver, which alone acts on it."""
 
     reply: R | PenstockError
-    # In which something was recorded or has become ready, each once.
-    partitions: Collection["Partition"] = ()
+    # Where something was recorded or has become ready, each once: a partition and the number of a group in it, 0 for
+    # what concerns all of its groups, as messages that were appended do.
+    touched: Collection[tuple["Partition", int]] = ()
     # When something of what was recorded is due, on the monotonic clock.
     due_ns: float = NEVER_NS
     # Letters to other partitions wait for a sync to go on.
     has_letters: bool = False
     # Members of assigned groups, by group and name, whose assignment changed, or that are members no more.
     members: Collection[tuple[str, str]] = ()
+    # Members that hold fewer messages than before: topic, group and member.
+    loads: Collection[tuple[str, str, str]] = ()
+    # Topics that were opened or made, have more partitions or other settings, have lost one to a fault, or are gone.
+    topics: Collection[str] = ()
+    # Groups whose members assign, in which a member that waits may have its answer, or that are gone.
+    groups: Collection[str] = ()
     # The command has more to look at than its budget allowed, and no reply yet: `Node.go_on`.
     more: "Walk[R] | None" = None
 
@@ -51,13 +58,28 @@ class Changes:
     And the partitions that may have something to sync or letters to send, in the order in which that came.
     """
 
-    __slots__ = ("agenda", "due_ns", "ended", "members", "sending", "touched", "unsynced")
+    __slots__ = (
+        "agenda",
+        "due_ns",
+        "ended",
+        "groups",
+        "loads",
+        "members",
+        "sending",
+        "topics",
+        "touched",
+        "unsynced",
+    )
 
     def __init__(self) -> None:
         # Groups of a partition in which something was recorded or has become ready; 0 for messages appended. In their
         # order, because what is due at one time comes in that order.
         self.touched: dict[tuple[Partition, int], None] = {}
         self.members: set[tuple[str, str]] = set()
+        # As in `Done`.
+        self.loads: set[tuple[str, str, str]] = set()
+        self.topics: set[str] = set()
+        self.groups: set[str] = set()
         # Producers, by id, and names of commits: what was decided about them is applied everywhere, durably.
         self.ended: set[int | str] = set()
         # When something of the members that were concerned is due.
@@ -67,7 +89,8 @@ class Changes:
         self.sending: dict[Partition, None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.touched or self.members) or self.due_ns < NEVER_NS
+        told = self.touched or self.members or self.loads or self.topics or self.groups
+        return bool(told) or self.due_ns < NEVER_NS
 
     def to_sync(self) -> list["Partition"]:
         """The partitions that have something to sync."""
@@ -94,20 +117,23 @@ class Changes:
 
     def done(self, reply: R | PenstockError, now: "Now", more: "Walk[R] | None" = None) -> Done[R]:
         """A reply with everything that follows from what was recorded; from here on that counts as known."""
-        if not (self.touched or self.members or self.due_ns < NEVER_NS):
+        if not self:
             return Done(reply, more=more) if more is not None else Done(reply)
         touched, self.touched = self.touched, {}
-        members, self.members = self.members, set()
         due_ns, self.due_ns = self.due_ns, NEVER_NS
         has_letters = False
-        partitions: dict[Partition, None] = {}
+        partitions: set[Partition] = set()
         dues = self.agenda.dues
         for partition, group in touched:
             machine = partition.machine
             delivery = machine.groups.get(group)
-            next_ns = NEVER_NS if delivery is None else delivery.next_due_ns()
+            next_ns = NEVER_NS
+            if delivery is not None:
+                next_ns = delivery.next_due_ns()
+                if delivery.leases.lowered:
+                    self.note_loads(partition, group)
             if partition not in partitions:
-                partitions[partition] = None
+                partitions.add(partition)
                 if machine.outbox.pending:
                     has_letters = True
                 due_ns = min(
@@ -118,4 +144,16 @@ class Changes:
             due_ns = min(due_ns, next_ns)
             if next_ns < dues.get(partition, NOT_IN_USE):
                 self.agenda.expect(partition, next_ns)
-        return Done(reply, partitions, due_ns, has_letters, members, more)
+        if not (self.members or self.loads or self.topics or self.groups):
+            return Done(reply, touched, due_ns, has_letters, more=more)
+        members, self.members = self.members, set()
+        loads, self.loads = self.loads, set()
+        topics, self.topics = self.topics, set()
+        groups, self.groups = self.groups, set()
+        return Done(reply, touched, due_ns, has_letters, members, loads, topics, groups, more)
+
+    def note_loads(self, partition: "Partition", group: int) -> None:
+        """Members of a group hold fewer messages of a partition than when this was called last."""
+        leases, name = partition.machine.groups[group].leases, partition.machine.names[group]
+        self.loads.update([(partition.topic, name, member) for member in leases.lowered])
+        leases.lowered.clear()

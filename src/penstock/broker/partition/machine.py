@@ -149,6 +149,8 @@ class PartitionMachine:
         self.lease_base = known + entropy.getrandbits(_LEASE_NUMBER_BITS)
         for delivery in self.groups.values():
             delivery.lease_base = self.lease_base
+            # No member waits that could have heard of it.
+            delivery.leases.lowered.clear()
 
     def apply_batch(self, body: Buffer, head: Head) -> None:
         """Take note of a batch that was appended, or is read again after a restart. `body` follows its head."""

@@ -351,9 +351,15 @@ class Partition:
         return self.machine.groups[number]
 
     def close_group(self, name: str, now: Now) -> None:
-        self.record((GroupClosed(self.group(name).group, name),), now)
+        delivery = self.group(name)
+        self.record((GroupClosed(delivery.group, name),), now)
         if not self.machine.group_owners.knows(self.identity.topic_id, name):
             self.times.forget_group(name)
+        self.changes.loads.update(
+            [(self.topic, name, member) for member in delivery.leases.held_by]
+        )
+        # For consumers that wait in it, a group of the same name begins anew.
+        self.changes.touched[self, 0] = None
 
     def group(self, name: str) -> Delivery:
         """NotFound: there is none, or it is one of our own."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...runtime.asynchronous import AsyncDriver, ParkedPoll
+from ...runtime.waits import Key, PartitionEnd
 from .coroutines import RunningCoroutine
 
 
@@ -25,23 +26,26 @@ class EndedWait:
 class ParkedRead:
     """A read at the end of a partition, which waits for the next message. Belongs to the loop."""
 
-    __slots__ = ("_driver", "_is_over", "_on_done", "_place", "_timer")
+    __slots__ = ("_driver", "_is_over", "_key", "_offset", "_on_done", "_timer")
 
     def __init__(
         self, driver: AsyncDriver, place: tuple[str, int, int], on_done: Callable[[], None]
     ) -> None:
-        self._driver, self._place, self._on_done = driver, place, on_done
+        topic, partition, self._offset = place
+        self._driver, self._key, self._on_done = driver, PartitionEnd(topic, partition), on_done
         self._is_over = False
 
     def begin(self, timeout_s: float) -> None:
-        self._timer = self._driver.loop.call_later(timeout_s, self._end)
-        self._driver.subscribe(self._place, self._wake)
+        self._timer = self._driver.loop.call_later(timeout_s, self.end)
+        self._driver.parked.add(self)
+        self._driver.subscribe(self._key, self._offset, self._wake)
 
-    def _wake(self) -> None:
-        """Called by any thread, with the lock held, perhaps more than once."""
-        self._driver.call_from_anywhere(self._end)
+    def _wake(self, _key: Key) -> None:
+        """Called by any thread, with the lock held."""
+        self._driver.call_from_anywhere(self.end)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Wait no longer: the read is carried out again."""
         if not self._is_over:
             self.cancel()
             self._on_done()
@@ -51,4 +55,5 @@ class ParkedRead:
         if not self._is_over:
             self._is_over = True
             self._timer.cancel()
-            self._driver.unsubscribe(self._place, self._wake)
+            self._driver.parked.discard(self)
+            self._driver.unsubscribe(self._key, self._offset, self._wake)

@@ -17,6 +17,7 @@ from ...api.principals import Action
 from ...broker.groups import check_group
 from ...errors import BadRequest, DamagedBatch, ModeConflict, NotFound, PenstockError, TooManyGroups
 from ...model import check_name
+from ...runtime.waits import MemberLoad
 from ..leased_parts import OPENED_BYTES, fitting, leased_parts
 from .requests import Request
 from .responses import (
@@ -135,7 +136,7 @@ async def _lines(
             while not app.is_draining:
                 held = await request.execute(CountHeld(*key))
                 if held >= limit:
-                    await app.driver.until_room(*key, limit, _KEEP_ALIVE_NS)
+                    await app.driver.until(MemberLoad(*key), -limit, _KEEP_ALIVE_NS)
                     continue
                 rest = msgspec.structs.replace(command, limit=limit - held)
                 messages = await app.driver.poll([rest], request.principal, _KEEP_ALIVE_NS)

@@ -11,6 +11,7 @@ from ...api.json.messages import is_base64_wanted, message_out
 from ...api.principals import Action
 from ...api.start import Start
 from ...errors import BadRequest, DamagedBatch, NotFound, OffsetOutOfRange
+from ...runtime.waits import PartitionEnd
 from .consume import poll_timeout_ns
 from .requests import Request
 from .responses import BATCH, Answer, Response, SendfileResponse, json_response
@@ -73,7 +74,7 @@ async def _await_messages(request: Request, command: Command[Reply], timeout_ns:
         return found
     topic, partition = request.params["topic"], int(request.params["partition"])
     with request.ends_with_client():
-        await request.app.driver.until_beyond(topic, partition, awaited, timeout_ns)
+        await request.app.driver.until(PartitionEnd(topic, partition), awaited, timeout_ns)
     # All requests that waited are answered together.
     request.app.send_budget.require_room()
     return await request.execute(replace(command, start=Start.at_offset(awaited)))

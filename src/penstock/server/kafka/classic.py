@@ -14,6 +14,7 @@ from ...api.classic import (
 )
 from ...api.groups import CloseGroup
 from ...errors import BadRequest, PenstockError
+from ...runtime.waits import GroupChanges
 from .errors import Code, group_code_of
 from .session import KafkaSession
 from .wire import Reader, Values
@@ -75,7 +76,7 @@ async def _joined(session: KafkaSession, group: str, member: str) -> JoinedClass
         found = await session.execute(AwaitJoin(group, member))
         if not isinstance(found, Pending):
             return found
-        await session.driver.until_group_changes(group, found.changes, _WAIT_NS)
+        await session.driver.until(GroupChanges(group), found.changes, _WAIT_NS)
 
 
 def _topics(protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> tuple[str, ...]:
@@ -113,7 +114,7 @@ async def sync_group(session: KafkaSession, request: Values) -> Values:
             found = await session.execute(command)
             if not isinstance(found, Pending):
                 break
-            await session.driver.until_group_changes(group, found.changes, _WAIT_NS)
+            await session.driver.until(GroupChanges(group), found.changes, _WAIT_NS)
     except PenstockError as error:
         return {"error_code": group_code_of(error)}
     return {

@@ -1,153 +1,265 @@
 """Fetching: stored batches from offsets on, of several partitions at once, waiting until there is enough.
 
-Every fetch names all its partitions: fetch sessions are never begun, which clients understand.
+A fetch that waits keeps what it has found. When partitions grow, it reads on behind that as soon as so many bytes are
+stored there as the client still waits for: each batch is read and converted once.
 """
 
-import asyncio
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from ...api.fetch import DescribeBounds, Fetch, FetchReply, LogBounds
 from ...api.start import Start
 from ...codec import batches_in
 from ...errors import OffsetOutOfRange, PenstockError, TooManyRequests
 from ...model import Buffer
+from ...runtime.waits import PartitionEnd
 from .dead_letters import holds_dead_letters
 from .errors import Code, code_of
+from .fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, RepeatedFetch
 from .session import KafkaSession
 from .wire import Values
 
-_NO_SESSION = 0
-_FIRST_EPOCHS = (-1, 0)
 _MS = 1000
+_S_NS = 1_000_000_000
+# A fetch that waits for many bytes looks at most so often how many there are.
+_PAUSE_S = 0.005
 # A client that asks for more gets it in several answers.
 _ANSWER_BYTES_MAX = 64 << 20
 
 
-class Wanted(NamedTuple):
-    """One partition of a fetch."""
-
-    topic: str
-    partition: int
-    offset: int
-    bytes_max: int
-    # The epoch of the log as the client knows it from metadata; below zero if it does not say.
-    epoch: int
-
-    def code(self, bounds: LogBounds) -> Code:
-        """A client that has not heard of the newest epoch gets no message, so that its position stays while it checks
-        that position (OffsetForLeaderEpoch): librdkafka compares the answer with where it is then, and where the
-        position has moved takes the log for cut, and drops what it has fetched and not handed out."""
-        return Code.FENCED_LEADER_EPOCH if 0 <= self.epoch < bounds.epoch else Code.NONE
-
-
-class Part(NamedTuple):
-    """What was found in one partition."""
-
-    wanted: Wanted
-    answer: Values
-    size: int
-    # Another fetch would not find more by waiting.
-    is_settled: bool
-
-
 async def fetch(session: KafkaSession, request: Values) -> Values:
-    if request["session_id"] != _NO_SESSION or request["session_epoch"] not in _FIRST_EPOCHS:
-        return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND}
-    # A partition that is named twice is fetched once, from where it was named last, as Kafka does.
-    wanted = {
-        (topic["topic"], one["partition"]): Wanted(
-            topic["topic"],
-            one["partition"],
-            one["fetch_offset"],
-            one["partition_max_bytes"],
-            one["current_leader_epoch"],
-        )
-        for topic in request["topics"]
-        for one in topic["partitions"]
-    }
-    parts = await _parts(session, [*wanted.values()], request)
-    by_topic: dict[str, list[Values]] = {topic["topic"]: [] for topic in request["topics"]}
-    for part in parts:
-        by_topic[part.wanted.topic].append(part.answer)
-    return {"responses": [{"topic": name, "partitions": found} for name, found in by_topic.items()]}
-
-
-async def _parts(
-    session: KafkaSession, wanted: Sequence[Wanted], request: Values
-) -> Sequence[Part]:
-    driver = session.driver
-    until = driver.loop.time() + max(0, request["max_wait_ms"]) / _MS
-    while True:
-        room = _room(session, request["max_bytes"])
-        parts = []
-        for one in wanted:
-            parts.append(await _part(session, one, room))
-            room -= parts[-1].size
-        enough = sum(part.size for part in parts) >= request["min_bytes"]
-        left = until - driver.loop.time()
-        if enough or left <= 0 or driver.is_draining or any(part.is_settled for part in parts):
-            return parts
-        await _growth(session, [_end_of(part) for part in parts], left)
-
-
-def _room(session: KafkaSession, bytes_max: int) -> int:
-    """How large an answer may be: nothing while too much waits for clients that do not read."""
+    """Everything of the partitions asked for; in a session that goes on, those with something new."""
+    sessions, kept = session.fetch_sessions, session.fetch_session
+    if kept is not None and kept.principal is not session.principal:
+        # The connection has shown another key. What it may read is asked anew.
+        sessions.forget(kept)
+    fetching = sessions.begin(kept, session.driver, request)
+    if isinstance(fetching, Code):
+        return {"error_code": fetching}
+    session.fetch_session, fetching.principal = fetching, session.principal
     try:
-        session.service.budget.require_room()
-    except TooManyRequests:
-        return 0
-    return min(max(1, bytes_max), _ANSWER_BYTES_MAX)
-
-
-def _end_of(part: Part) -> tuple[str, int, int]:
-    return part.wanted.topic, part.wanted.partition, part.answer["high_watermark"]
-
-
-async def _growth(
-    session: KafkaSession, places: Sequence[tuple[str, int, int]], timeout_s: float
-) -> None:
-    """Return when one of some partitions ends beyond an offset, or when the time is up."""
-    driver = session.driver
-    is_over: asyncio.Future[None] = driver.loop.create_future()
-
-    def end() -> None:
-        if not is_over.done():
-            is_over.set_result(None)
-
-    def wake() -> None:
-        driver.call_from_anywhere(end)
-
-    for place in places:
-        driver.subscribe(place, wake)
-    timer = driver.loop.call_later(timeout_s, end)
-    try:
-        await is_over
+        fetched = FetchedPartitions(session, fetching, request)
+        await fetched.gather()
+        return {"session_id": fetching.id, "responses": fetched.responses()}
     finally:
-        timer.cancel()
-        for place in places:
-            driver.unsubscribe(place, wake)
+        sessions.end(fetching)
 
 
-async def _part(session: KafkaSession, wanted: Wanted, room: int) -> Part:
-    topic, partition, offset, bytes_max, _ = wanted
+async def answer_again(session: KafkaSession, version: int, body: memoryview) -> bytes | None:
+    """The response to a client that asks for the same as the last time, if no partition grows while it waits.
+
+    Clients without sessions ask twice a second for all their partitions, of which most are idle: the requests are
+    compared as bytes. None: it has to be carried out.
+    """
+    fetching, driver = session.fetch_session, session.driver
+    repeated = None if fetching is None else fetching.repeated
+    if fetching is None or repeated is None or fetching.principal is not session.principal:
+        return None
+    if version != repeated.version or repeated.request != bytes(body):
+        return None
+    if not session.fetch_sessions.begin_again(fetching, driver.loop.time()):
+        return None
     try:
-        if room <= 0:
-            bounds = await session.execute(DescribeBounds(topic, partition))
-            return _found(wanted, bounds, [])
-        start = Start.at_offset(offset)
-        size_max = max(1, min(bytes_max, room))
-        reply = await session.execute(Fetch(topic, partition, start, bytes_max=size_max))
-    except OffsetOutOfRange as error:
-        bounds = await session.execute(DescribeBounds(topic, partition))
-        return _refused(wanted, bounds, wanted.code(bounds) or code_of(error))
-    except PenstockError as error:
-        answer = {"partition_index": partition, "error_code": code_of(error), "high_watermark": -1}
-        return Part(wanted, answer | {"records": []}, 0, True)
-    bounds = LogBounds(reply.start_offset, reply.end_offset, reply.epoch)
-    if code := wanted.code(bounds):
-        return _refused(wanted, bounds, code)
-    return _found(wanted, bounds, _converted(session, reply, topic))
+        await fetching.until_grown(repeated.max_wait_ms * _S_NS // _MS)
+        fetching.take_grown()
+        is_same = fetching.is_kept and not fetching.due and not driver.is_draining
+    finally:
+        session.fetch_sessions.end(fetching)
+    if is_same:
+        fetching.waits_since = None
+    return repeated.response if is_same else None
+
+
+def note_answer(
+    session: KafkaSession, request: Values, body: memoryview, pieces: Sequence[Buffer]
+) -> None:
+    """Have a fetch answered again that comes again, if it named all its partitions and nothing is due in them."""
+    fetching = session.fetch_session
+    is_full = request["session_epoch"] == FINAL_EPOCH and request["min_bytes"] > 0
+    if is_full and fetching is not None and fetching.is_kept and not fetching.due:
+        fetching.repeated = RepeatedFetch(
+            request["version"], bytes(body), b"".join(pieces), max(0, request["max_wait_ms"])
+        )
+
+
+@dataclass(slots=True)
+class FetchedPart:
+    """What a fetch has found in one partition."""
+
+    next_offset: int
+    code: Code = Code.NONE
+    start: int = -1
+    end: int = -1
+    records: list[Buffer] = field(default_factory=list)
+    size: int = 0
+    # Of the log that the records are from: its seed, which no other log has, and its epoch.
+    log: tuple[int, int] = (0, -1)
+
+
+class FetchedPartitions:
+    """One fetch, while it goes on."""
+
+    def __init__(self, session: KafkaSession, fetching: FetchSession, request: Values) -> None:
+        self._session, self._fetching = session, fetching
+        self._is_incremental = request["session_epoch"] > INITIAL_EPOCH
+        self._bytes_max: int = min(max(1, request["max_bytes"]), _ANSWER_BYTES_MAX)
+        self._bytes_min: int = min(request["min_bytes"], self._bytes_max)
+        since, fetching.waits_since = fetching.waits_since, None
+        if since is None:
+            since = session.driver.loop.time()
+        self._until = since + max(0, request["max_wait_ms"]) / _MS
+        self._parts: dict[PartitionEnd, FetchedPart] = {}
+        self._size = 0
+        # Another fetch would not find more by waiting.
+        self._is_settled = False
+        # How many bytes are stored behind what was read, in partitions that have grown.
+        self._unread: dict[PartitionEnd, int] = {}
+
+    async def gather(self) -> None:
+        """Read what there is; wait until it is enough, or the time is up."""
+        driver = self._session.driver
+        await self._read([*self._fetching.due])
+        while True:
+            left_s = self._until - driver.loop.time()
+            if driver.is_draining or self._is_settled or self._size >= self._bytes_min:
+                return
+            if left_s <= 0 or self._size + sum(self._unread.values()) >= self._bytes_min:
+                unread, self._unread = self._unread, {}
+                await self._read(unread)
+                if left_s <= 0:
+                    return
+                if unread:
+                    continue
+            if self._unread:
+                # What comes meanwhile is looked at together.
+                await driver.wait(driver.signal()[0], int(min(left_s, _PAUSE_S) * _S_NS))
+            await self._fetching.until_grown(
+                max(0, int((self._until - driver.loop.time()) * _S_NS))
+            )
+            for key in self._fetching.take_grown():
+                await self._measure(key)
+
+    async def _measure(self, key: PartitionEnd) -> None:
+        """Take note of how much there is to read in a partition that has grown."""
+        part = self._parts.get(key)
+        offset = self._fetching.positions[key].offset if part is None else part.next_offset
+        try:
+            bounds = await self._session.execute(DescribeBounds(*key, offset))
+        except PenstockError:
+            # To be read now: then it is found out why.
+            self._unread[key] = self._bytes_min
+            return
+        is_replaced = part is not None and part.end >= 0 and bounds.epoch != part.log[1]
+        if is_replaced or not bounds.start <= offset <= bounds.end:
+            self._unread[key] = self._bytes_min
+            return
+        self._unread[key] = bounds.size
+        self._fetching.watch(key, bounds.end)
+
+    async def _read(self, keys: Iterable[PartitionEnd]) -> None:
+        bytes_max = self._room()
+        for key in keys:
+            room = bytes_max - self._size
+            if room <= 0 and self._is_incremental:
+                # The others have their turn with the next fetch.
+                return
+            await self._read_part(key, room)
+
+    def _room(self) -> int:
+        """How large the answer may be: nothing while too much waits for clients that do not read."""
+        try:
+            self._session.service.budget.require_room()
+        except TooManyRequests:
+            return 0
+        return self._bytes_max
+
+    async def _read_part(self, key: PartitionEnd, room: int) -> None:
+        position = self._fetching.positions[key]
+        part = self._parts.setdefault(key, FetchedPart(position.offset))
+        if part.records and part.size >= position.bytes_max:
+            self._is_settled = True
+            return
+        try:
+            if room <= 0:
+                self._look(key, part, await self._session.execute(DescribeBounds(*key)))
+                return
+            size_max = max(1, min(position.bytes_max - part.size, room))
+            start = Start.at_offset(part.next_offset)
+            reply = await self._session.execute(Fetch(*key, start, bytes_max=size_max))
+        except PenstockError as error:
+            await self._refuse(key, part, error)
+            return
+        log = (reply.seed, reply.epoch)
+        if part.records and log != part.log:
+            # The topic was made anew, or its log was cut: what was read may not be there any more.
+            self._drop(key, part)
+            await self._read_part(key, room)
+            return
+        part.log = log
+        self._look(key, part, LogBounds(reply.start_offset, reply.end_offset, reply.epoch))
+        if part.code:
+            return
+        pieces = _converted(self._session, reply, key.topic)
+        size = sum(map(len, pieces))
+        part.records += pieces
+        part.size += size
+        part.next_offset = reply.next_offset
+        self._size += size
+        if reply.next_offset < reply.end_offset:
+            # There is more, which does not fit: that of the others is not waited for.
+            self._is_settled = True
+        else:
+            self._fetching.watch(key, reply.end_offset)
+
+    def _look(self, key: PartitionEnd, part: FetchedPart, bounds: LogBounds) -> None:
+        """Take note of where a partition begins and ends."""
+        position = self._fetching.positions[key]
+        part.start, part.end = position.start, position.end = bounds.start, bounds.end
+        if 0 <= position.epoch < bounds.epoch:
+            # A client that has not heard of the newest epoch gets no message, so that its position stays while it
+            # checks that position (OffsetForLeaderEpoch): librdkafka compares the answer with where it is then, and
+            # where the position has moved takes the log for cut, and drops what it has fetched and not handed out.
+            self._settle(key, part, Code.FENCED_LEADER_EPOCH)
+
+    def _settle(self, key: PartitionEnd, part: FetchedPart, code: Code) -> None:
+        """Answer at once. Records that were found are sent, and the next fetch is told of the error."""
+        self._is_settled = True
+        if not part.records:
+            part.code = code
+            # It has to be read again to know more.
+            self._fetching.positions[key].end = -1
+
+    async def _refuse(self, key: PartitionEnd, part: FetchedPart, error: PenstockError) -> None:
+        code = code_of(error)
+        if isinstance(error, OffsetOutOfRange):
+            try:
+                self._look(key, part, await self._session.execute(DescribeBounds(*key)))
+            except PenstockError as other:
+                code = code_of(other)
+        elif not part.records:
+            part.start = part.end = -1
+        self._settle(key, part, part.code or code)
+
+    def _drop(self, key: PartitionEnd, part: FetchedPart) -> None:
+        self._size -= part.size
+        del self._parts[key]
+
+    def responses(self) -> list[Values]:
+        """The answer, by topic. The partitions count as looked at."""
+        fetching = self._fetching
+        by_topic: dict[str, list[Values]] = {}
+        for key in self._parts if self._is_incremental else fetching.positions:
+            position = fetching.positions[key]
+            part = self._parts.get(key)
+            if part is None:
+                part = FetchedPart(position.offset, start=position.start, end=position.end)
+            bounds = (part.start, part.end)
+            if not self._is_incremental or part.records or part.code or position.told != bounds:
+                by_topic.setdefault(key.topic, []).append(_answer(key.partition, part))
+                position.told = None if part.code else bounds
+        for key, part in self._parts.items():
+            fetching.answered(key, has_records=bool(part.records))
+        return [{"topic": topic, "partitions": parts} for topic, parts in by_topic.items()]
 
 
 def _converted(session: KafkaSession, reply: FetchReply, topic: str) -> list[Buffer]:
@@ -159,22 +271,14 @@ def _converted(session: KafkaSession, reply: FetchReply, topic: str) -> list[Buf
     ]
 
 
-def _found(wanted: Wanted, bounds: LogBounds, records: list[Buffer]) -> Part:
-    answer = _answer(wanted.partition, bounds, records)
-    return Part(wanted, answer, sum(map(len, records)), False)
-
-
-def _refused(wanted: Wanted, bounds: LogBounds, code: Code) -> Part:
-    return Part(wanted, _answer(wanted.partition, bounds, []) | {"error_code": code}, 0, True)
-
-
-def _answer(partition: int, bounds: LogBounds, records: list[Buffer]) -> Values:
+def _answer(partition: int, part: FetchedPart) -> Values:
     return {
         "partition_index": partition,
-        "high_watermark": bounds.end,
+        "error_code": part.code,
+        "high_watermark": part.end,
         # No reader ever waits for a transaction.
-        "last_stable_offset": bounds.end,
-        "log_start_offset": bounds.start,
+        "last_stable_offset": part.end,
+        "log_start_offset": part.start,
         "aborted_transactions": [],
-        "records": records,
+        "records": part.records,
     }

@@ -22,9 +22,10 @@ from . import (
 )
 from .converted import ConvertedBatches
 from .errors import Code, outcome_of
+from .fetch_sessions import FetchSessions
 from .members import KafkaMembers
 from .schema import REQUESTS, RESPONSES, Schema
-from .session import KafkaSession
+from .session import KafkaSession, KafkaState
 from .wire import Reader, TooManyItems, Values, decode_request, encode_response
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 Handle = Callable[[KafkaSession, Values], Awaitable[Values | None]]
 
-_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
+_FETCH, _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 1, 17, 18, 36
 # What a client may ask before it has shown a key.
 _OPEN = (_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE)
 _NO_TAGS = b"\0"
@@ -41,7 +42,7 @@ _THROTTLE_S_MAX = 10.0
 
 HANDLERS: Mapping[int, Handle] = {
     0: produce.produce,
-    1: fetch.fetch,
+    _FETCH: fetch.fetch,
     2: offsets.list_offsets,
     3: metadata.metadata,
     8: commits.offset_commit,
@@ -85,13 +86,16 @@ class KafkaServer:
 
     def __init__(self, service: BinaryService) -> None:
         self._service = service
-        self._converted, self._members = ConvertedBatches(), KafkaMembers()
-        service.shared.watch(self._members.forget_missed)
-        self._producers = transactions.ProducerConnections()
+        self._state = KafkaState(
+            ConvertedBatches(), KafkaMembers(), transactions.ProducerConnections(), FetchSessions()
+        )
+        service.shared.watch(self._state.members.forget_missed)
         self._sessions: dict[Connection, KafkaSession] = {}
 
     def forget(self, connection: "Connection") -> None:
-        self._sessions.pop(connection, None)
+        session = self._sessions.pop(connection, None)
+        if session is not None and session.fetch_session is not None:
+            self._state.fetch_sessions.forget(session.fetch_session)
 
     async def answer(
         self,
@@ -126,9 +130,7 @@ class KafkaServer:
         key, version, client_id = header.api_key, header.version, header.client_id
         session = self._sessions.get(connection)
         if session is None:
-            session = KafkaSession(
-                self._service, connection, self._converted, self._members, self._producers
-            )
+            session = KafkaSession(self._service, connection, self._state)
             self._sessions[connection] = session
         session.client_id = client_id
         schema = REQUESTS.get(key)
@@ -146,6 +148,11 @@ class KafkaServer:
         if key not in _OPEN:
             session.require_key()
             await _turn(session)
+        if key == _FETCH:
+            again = await fetch.answer_again(session, version, body)
+            if again is not None:
+                return [again], outcome_of({})
+        request: Values | None = None
         try:
             request = decode_request(key, version, without_tags(schema, version, body))
         except TooManyItems:
@@ -160,11 +167,13 @@ class KafkaServer:
                 values = produce.refuse(request, refusal)
         if values is None:
             return None, outcome_of({})
-        pieces: Pieces = [*encode_response(key, version, values)]
+        pieces = encode_response(key, version, values)
         # The response to ApiVersions comes before client and broker have agreed on anything.
         if version >= schema.flexible and key != _API_VERSIONS:
             pieces.insert(0, _NO_TAGS)
-        return pieces, outcome_of(values)
+        if key == _FETCH and request is not None:
+            fetch.note_answer(session, request, body, pieces)
+        return [*pieces], outcome_of(values)
 
 
 def _has_error_code(key: int, version: int) -> bool:

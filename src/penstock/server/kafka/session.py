@@ -2,7 +2,7 @@
 
 from asyncio import wrap_future
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...api.command import Command
 from ...api.consume import Poll
@@ -17,6 +17,7 @@ from ..binary.sasl import SaslExchange
 from ..binary.service import BinaryService
 from ..refusals import topics_of
 from .converted import ConvertedBatches
+from .fetch_sessions import FetchSession, FetchSessions
 from .members import KafkaMember, KafkaMembers
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
     from .transactions import ProducerConnections
 
 R = TypeVar("R")
+
+
+class KafkaState(NamedTuple):
+    """What all connections of one service share."""
+
+    converted: ConvertedBatches
+    members: KafkaMembers
+    producers: "ProducerConnections"
+    fetch_sessions: FetchSessions
 
 
 class KafkaSession:
@@ -34,6 +44,8 @@ class KafkaSession:
         "connection",
         "converted",
         "exchange",
+        "fetch_session",
+        "fetch_sessions",
         "members",
         "number",
         "producers",
@@ -44,16 +56,16 @@ class KafkaSession:
         self,
         service: BinaryService,
         connection: "Connection",
-        converted: ConvertedBatches,
-        members: KafkaMembers,
-        producers: "ProducerConnections",
+        state: KafkaState,
     ) -> None:
         self.service, self.connection = service, connection
-        self.converted, self.members = converted, members
+        self.converted, self.members, self.producers, self.fetch_sessions = state
         # Connections are numbered in their order.
-        self.producers, self.number = producers, producers.next_number()
+        self.number = self.producers.next_number()
         # What the client calls itself; empty before it has said so.
         self.client_id = ""
+        # What the client fetches.
+        self.fetch_session: FetchSession | None = None
         # Of the SASL mechanism that it chose.
         self.exchange: SaslExchange | None = None
 
