@@ -24,6 +24,7 @@ from .server_process import (
     publish_request,
     running,
 )
+from .server_waits import CASES as WAITS
 
 BATCH_CONNECTIONS = 4
 SINGLE_CONNECTIONS = 50
@@ -254,4 +255,5 @@ CASES = (
     Case(
         name="overload_recovery", unit=Unit.MS, measure=measure_recovery, goal=on_value("<=10000")
     ),
+    *WAITS,
 )

@@ -28,8 +28,8 @@ def http_request() -> bytes:
     return post(f"/topics/{TOPIC}/messages", {"messages": [message]})
 
 
-def binary_request() -> bytes:
-    command = Publish(TOPIC, [Message(b"v" * VALUE_BYTES, b"k" * 8)])
+def binary_request(value_bytes: int = VALUE_BYTES) -> bytes:
+    command = Publish(TOPIC, [Message(b"v" * value_bytes, b"k" * 8)])
     return b"".join(request_frame(COMMAND, 1, encode_command(command)))
 
 
