@@ -6,12 +6,18 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
+from penstock.api.answers import Answer, Kind, LeaseAnswer
+from penstock.api.consume import CountHeld, Poll
+from penstock.api.groups import OpenGroup
 from penstock.api.keys import CreateKey, RevokeKey
 from penstock.api.principals import LOCAL, Role
+from penstock.api.publish import PublishValues
+from penstock.api.start import EARLIEST
 from penstock.api.topics import CreateTopic, DeleteTopic, DescribeTopics, ListTopics
 from penstock.config import StorageConfig
-from penstock.errors import Cancelled, Refused, Unauthenticated
+from penstock.errors import Cancelled, NotFound, Refused, Unauthenticated
 from penstock.runtime.asynchronous import AsyncDriver
 from penstock.runtime.loop_turns import LoopTurns
 from penstock.runtime.slices import SliceBudgets, SlicedCommand
@@ -22,6 +28,7 @@ from penstock.sim import SimDisk
 MS = 1_000_000
 NAMES = [f"topic-{number}" for number in range(12)]
 DESCRIBE = DescribeTopics(NAMES)
+COUNT_HELD = CountHeld(NAMES[0], "g", "m")
 
 
 class SlowClock:
@@ -276,3 +283,44 @@ def test_a_caller_that_leaves_ends_its_walk(driver) -> None:
         assert len(view.turns) == 0
 
     in_loop(scenario)
+
+
+def leased(driver: ThreadDriver, count: int) -> list[LeaseAnswer]:
+    """Answers for messages of a topic that were each polled by itself."""
+    topic = NAMES[0]
+    driver.execute(PublishValues(topic, [b"%d" % number for number in range(count)]))
+    driver.execute(OpenGroup("g", (topic,), EARLIEST))
+    answers: list[LeaseAnswer] = []
+    for _ in range(count):
+        messages = driver.polls.enter(Poll(topic, "g", "m", limit=1), LOCAL, 0).outcome()
+        answers += [replace(answer, kind=Kind.ACK) for answer in messages.release().answers]
+    return answers
+
+
+def test_many_answers_are_carried_out_in_pieces_and_each_has_its_outcome(driver) -> None:
+    answers = leased(driver, 150)
+    held = []
+    driver.after_change = lambda: held.append(driver.execute_locked(COUNT_HELD, driver.now()))
+    # The last two are one that was given before, and one for a topic that is not there.
+    outcomes = driver.execute(Answer([*answers, answers[0], replace(answers[0], topic="missing")]))
+    assert [outcome.in_flight for outcome in outcomes[:150]] == [*range(149, -1, -1)]
+    assert outcomes[150].repeated == frozenset([0])
+    assert isinstance(outcomes[151], NotFound)
+    # The lock was free several times on the way.
+    assert len({*held}) > 3
+
+
+async def test_a_command_has_its_turn_between_two_pieces(driver) -> None:
+    answers = leased(driver, 150)
+    asynchronous = AsyncDriver(driver, asyncio.get_running_loop())
+    ended = []
+
+    async def execute(command) -> None:
+        await asynchronous.execute(command, LOCAL)
+        ended.append(type(command))
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(execute(Answer(answers)))
+        tasks.create_task(execute(PublishValues(NAMES[1], [b"between"])))
+    assert ended == [PublishValues, Answer]
+    assert driver.execute(COUNT_HELD) == 0

@@ -6,7 +6,7 @@ holds them is decided by the broker.
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import msgspec
 
@@ -20,6 +20,8 @@ from .units import Duration, duration_ms
 
 _MAGIC = b"PAN1"
 REASON_CHARACTERS_MAX = 4096
+# Each is a record of its own.
+_ANSWERS_A_PIECE = 32
 # 366 days: longer than any schedule, and far from where times overflow.
 DELAY_MS_MAX = 366 * 24 * 3600 * 1000
 
@@ -77,10 +79,20 @@ class Answer(Command[list[LeaseOutcome | PenstockError]], frozen=True):
     """Answers, carried out one after the other; an outcome or an error for each."""
 
     action: ClassVar[Action] = Action.ANSWER
+    is_divisible: ClassVar[bool] = True
     answers: Annotated[Sequence[LeaseAnswer], items(MESSAGES_MAX)]
 
     def topics(self) -> Iterable[str]:
-        return {one.topic for one in self.answers}
+        return {answer.topic for answer in self.answers}
+
+    def pieces(self) -> Sequence[Self]:
+        answers = self.answers
+        if len(answers) <= _ANSWERS_A_PIECE:
+            return (self,)
+        return [
+            msgspec.structs.replace(self, answers=answers[first : first + _ANSWERS_A_PIECE])
+            for first in range(0, len(answers), _ANSWERS_A_PIECE)
+        ]
 
 
 class TakeBack(Answer, frozen=True):

@@ -1,7 +1,7 @@
 """What every command has. A command is a value: any protocol makes it, `Node.execute` alone carries it out."""
 
-from collections.abc import Iterable
-from typing import ClassVar, Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
@@ -26,6 +26,9 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     # Looks at many entries, such as partitions or groups: its handler is a generator, and a driver carries it out slice
     # by slice, with other commands in between.
     is_walk: ClassVar[bool] = False
+    # Each of its items is carried out and answered by itself: a driver carries it out in `pieces`, with other commands
+    # in between, and joins their replies, which are lists.
+    is_divisible: ClassVar[bool] = False
     # Reads so much, or may wait for the disk, that an event loop has a thread carry it out. The driver holds its lock
     # meanwhile, or for a slice, if it is a walk.
     is_long: ClassVar[bool] = False
@@ -43,6 +46,10 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     def topics(self) -> Iterable[str]:
         """The topics that it names: a principal with prefixes has to reach each of them."""
         return ()
+
+    def pieces(self) -> Sequence[Self]:
+        """The command in parts that each take about a millisecond; itself alone if it does."""
+        return (self,)
 
     def end_of(self) -> int | str:
         """What comes to its end with a command that takes steps: a producer's transaction, by its id, or a name's."""

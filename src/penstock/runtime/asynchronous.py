@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import get_ident
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -220,10 +220,28 @@ class AsyncDriver:
             steps = self.driver.begin_steps(command, principal, lambda _steps: wake())
             await done
             return self.driver.finish_steps(steps)
+        if command.is_divisible and len(pieces := command.pieces()) > 1:
+            return await self._in_pieces(pieces, principal, writers)
         reply, ticket = self.driver.start(command, principal, writers=writers)
         if ticket is not None:
             await self.settled(ticket)
         return reply
+
+    async def _in_pieces(
+        self, pieces: Sequence[Command[R]], principal: Principal, writers: int
+    ) -> R:
+        """The replies, which are lists, joined; each piece has its turn of the loop."""
+        replies: list[Any] = []
+        ticket: Ticket | None = None
+        for piece in pieces:
+            if self.turns.is_spent():
+                await self.turns.turn()
+            reply, ticket = self.driver.start(piece, principal, writers=writers)
+            replies += cast("list[Any]", reply)
+        # The sync that covers the last piece covers the others.
+        if ticket is not None:
+            await self.settled(ticket)
+        return cast("R", replies)
 
     async def _in_slices(self, sliced: SlicedCommand[R], *, in_thread: bool) -> R:
         try:

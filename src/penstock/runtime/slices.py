@@ -4,8 +4,9 @@ The core counts entries and knows no clock. A driver measures how long the entri
 hands in as many as take about a millisecond.
 """
 
+from collections.abc import Sequence
 from time import sleep
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from ..api.command import Command
 from ..api.keys import Credential
@@ -124,3 +125,18 @@ class SlicedCommand(Generic[R]):
         self._is_closed = True
         if not self._is_running:
             self.walk.close()
+
+
+def run_pieces(
+    driver: "ThreadDriver", pieces: Sequence[Command[R]], principal: Principal
+) -> tuple[R, "Ticket | None"]:
+    """The replies to the pieces of a command, which are lists, joined; and what to wait for. Other threads have the
+    lock between two pieces."""
+    replies: list[Any] = []
+    ticket: Ticket | None = None
+    for piece in pieces:
+        # The sync that covers the last piece covers the others.
+        reply, ticket = driver.begin(piece, principal)
+        replies += cast("list[Any]", reply)
+        sleep(_PAUSE_S)
+    return cast("R", replies), ticket

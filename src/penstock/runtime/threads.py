@@ -36,7 +36,7 @@ from .member_polls import WaitingMemberPolls
 from .memory import keep_freed_memory
 from .node_levels import NodeLevels
 from .node_plan import NodePlan
-from .slices import SliceBudgets, SlicedCommand
+from .slices import SliceBudgets, SlicedCommand, run_pieces
 from .steps import STEPS_MAX, Steps, WaitingSteps, is_complete
 from .sync_threads import SyncThreads
 from .ticker import Ticker
@@ -152,7 +152,10 @@ class ThreadDriver:
             return self.query(lambda now: self.node.execute(command, principal, now).outcome())
         if command.takes_steps:
             return self._execute_in_steps(command, principal)
-        reply, ticket = self.begin(command, principal)
+        if command.is_divisible and len(pieces := command.pieces()) > 1:
+            reply, ticket = run_pieces(self, pieces, principal)
+        else:
+            reply, ticket = self.begin(command, principal)
         if ticket is not None:
             self._point.wait(ticket)
         if command.is_structural:

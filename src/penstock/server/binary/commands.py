@@ -171,7 +171,7 @@ class Commands:
     def _walk(
         self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
     ) -> None:
-        """A command that walks; one that takes a single slice is answered at once."""
+        """A command that walks, or has many pieces; one that takes a single slice is answered at once."""
         connection.check_parking(correlation)
         command = asked.command
         is_synced = asked.acks is Acks.ALL and not command.is_query
@@ -220,6 +220,9 @@ class Commands:
         self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
     ) -> None:
         command = asked.command
+        if command.is_divisible and len(command.pieces()) > 1:
+            self._walk(connection, correlation, asked, by)
+            return
         acks = Acks.ALL if command.is_durable else asked.acks
         writers = 1 if acks is Acks.ALL and not command.is_volatile else 0
         reply, ticket = self._driver.driver.start(command, by, writers=writers)
