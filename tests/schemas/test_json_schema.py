@@ -226,14 +226,14 @@ def test_references_lead_to_registered_schemas() -> None:
 def test_what_is_no_schema_is_refused(schema: Any) -> None:
     started = time.process_time()
     with pytest.raises(InvalidSchema):
-        JsonSchema(json.dumps(schema))
+        JsonSchema(json.dumps(schema)).is_valid(b"null")
     assert time.process_time() - started < 2
 
 
 def doubling(depth: int, leaf: str) -> JsonSchema:
     """Twice as large with every level, if references are followed by copying."""
     definitions: dict[str, Any] = {
-        f"d{one}": {"allOf": [{"$ref": f"#/$defs/d{one + 1}"}, {"$ref": f"#/$defs/d{one + 1}"}]}
+        f"d{one}": {"properties": {name: {"$ref": f"#/$defs/d{one + 1}"} for name in "ab"}}
         for one in range(depth)
     }
     definitions[f"d{depth}"] = {"type": leaf}

@@ -29,6 +29,7 @@ _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
 _INT, _LONG = 1 << 31, 1 << 63
 _NO_DEFAULT = object()
+_SYMBOLS_A_STEP = 256
 
 
 class AvroSchema:
@@ -80,7 +81,7 @@ class _Reader:
                 return Type("array", parts=(self.read(items, namespace),))
             case {"type": "map", "values": values}:
                 return Type("map", parts=(self.read(values, namespace),))
-            case {"type": inner} if inner not in {"array", "map"}:
+            case {"type": str(inner)} if inner not in ("array", "map"):
                 return self.read(inner, namespace)
         raise InvalidSchema(f"{_short(found)} is not an Avro type")
 
@@ -231,6 +232,7 @@ def _compare(check: PairCheck, reader: Type, writer: Type, path: str) -> Faults:
         case "fixed" if reader.size != writer.size:
             return [f"{where}: {reader.size} bytes instead of {writer.size}"]
         case "enum":
+            check.step((len(reader.symbols) + len(writer.symbols)) // _SYMBOLS_A_STEP)
             missing = set(writer.symbols).difference(reader.symbols)
             if missing and reader.default is None:
                 return [f"{where}: without {', '.join(sorted(missing))}, and without a default"]

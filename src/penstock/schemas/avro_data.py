@@ -15,6 +15,8 @@ _LONG_BYTES_MAX = 10
 _INT, _LONG = 1 << 31, 1 << 63
 # Items that take no bytes, such as nulls, could be there without end: how many there may be beyond one for each byte.
 _EMPTY_ITEMS_MAX = 10_000
+# Records that take no bytes can hold each other twice, and again: steps beyond these for each byte.
+_STEPS_A_BYTE, _STEPS_MAX = 8, 100_000
 
 
 class _Misfit(Exception):
@@ -25,12 +27,13 @@ class _Misfit(Exception):
 
 
 class _Bounds:
-    """How many more items there may be, and how deep records are nested."""
+    """How many more items and fields there may be in so many bytes, and how deep records are nested."""
 
-    __slots__ = ("depth", "items")
+    __slots__ = ("depth", "items", "steps", "steps_max")
 
-    def __init__(self, items: int) -> None:
-        self.items, self.depth = items, 0
+    def __init__(self, size: int) -> None:
+        self.items, self.depth = size + _EMPTY_ITEMS_MAX, 0
+        self.steps = self.steps_max = size * _STEPS_A_BYTE + _STEPS_MAX
 
 
 Step = Callable[[bytes, int, _Bounds], int]
@@ -47,7 +50,7 @@ class AvroWalk:
         """Where bytes are no value of the type, and why; None if they are one, and nothing is left of them."""
         found = bytes(payload)
         try:
-            end = self._step(found, 0, _Bounds(len(found) + _EMPTY_ITEMS_MAX))
+            end = self._step(found, 0, _Bounds(len(found)))
         except _Misfit as misfit:
             return misfit.path, misfit.reason
         except IndexError:
@@ -166,6 +169,9 @@ def _record(fields: list[tuple[str, Step]], data: bytes, at: int, bounds: _Bound
     bounds.depth += 1
     if bounds.depth > _DEPTH_MAX:
         raise _Misfit(f"records are nested more than {_DEPTH_MAX} levels deep")
+    bounds.steps -= 1 + len(fields)
+    if bounds.steps < 0:
+        raise _Misfit(f"it has more than {bounds.steps_max} fields")
     number = 0
     try:
         for number, (_, step) in enumerate(fields):  # noqa: B007  # The errors below name the field.

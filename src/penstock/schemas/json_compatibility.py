@@ -12,7 +12,7 @@ from .checking import Faults, PairCheck
 from .json_document import DRAFT_2020, DRAFTS_BEFORE_2019, Place, json_text
 
 _HOPS_MAX = 16
-_VALUES_A_STEP, _NAMES_A_STEP = 16, 256
+_VALUES_A_STEP, _NAMES_A_STEP, _BYTES_A_STEP = 16, 256, 1024
 # Which keywords are only about values of one type, and whether a larger number is the stricter one.
 _BOUNDS = {
     "minimum": ("number", True),
@@ -71,7 +71,7 @@ def covers(check: PairCheck, new: Place, old: Place, path: str) -> Faults:
 def _cover(check: PairCheck, new: Place, old: Place, path: str) -> Faults:
     assert isinstance(new.node, dict), "true and false were dealt with"
     if any(keyword in new.node for keyword in _UNEVALUATED):
-        is_equal = json_text(new.node) == json_text(old.node) and not _has_reference(new.node)
+        is_equal = _is_equal(check, new.node, old.node) and not _has_reference(new.node)
         return [] if is_equal else [f"{path or '/'}: unevaluated parts cannot be compared"]
     return [
         fault for one in _constraints(new) for fault in _implied(check, old, one, path, frozenset())
@@ -197,12 +197,12 @@ def _own(check: PairCheck, old: Place, asked: Constraint, path: str) -> Faults:
             name, brought = asked.value
             before = node.get(keyword, {}).get(name)
             check.step((len(brought) if isinstance(brought, list) else 0) // _NAMES_A_STEP)
-            if not _is_brought(before, brought):
+            if not _is_brought(check, before, brought):
                 return [f"{where}/{name}: it did not bring this with it before"]
         case _ if keyword in _BOUNDS:
             return _bound_faults(node, keyword, asked.value, where)
         case _:
-            return _equality_faults(node, asked, where)
+            return _equality_faults(check, node, asked, where)
     return []
 
 
@@ -250,11 +250,11 @@ def _is_multiple(before: Any, divisor: Any) -> bool:
     return isinstance(before, int) and isinstance(divisor, int) and before % divisor == 0
 
 
-def _is_brought(before: Any, brought: Any) -> bool:
+def _is_brought(check: PairCheck, before: Any, brought: Any) -> bool:
     """Whether a property brought all of this with it before. Schemas have to be equal."""
     if isinstance(before, list) and isinstance(brought, list):
         return {*brought} <= {*before}
-    is_equal = before is not None and json_text(before) == json_text(brought)
+    is_equal = before is not None and _is_equal(check, before, brought)
     return is_equal and not _has_reference(brought)
 
 
@@ -272,7 +272,16 @@ def _bound_faults(node: dict[str, Any], keyword: str, bound: Any, where: str) ->
     return [f"{where}: {bound} is stricter than {'nothing' if before is None else before}"]
 
 
-def _equality_faults(node: dict[str, Any], asked: Constraint, where: str) -> Faults:
+def _is_equal(check: PairCheck, one: object, other: object) -> bool:
+    """Whether two parts of schemas are the same JSON. They may be as large as the schemas."""
+    texts = json_text(one), json_text(other)
+    check.step((len(texts[0]) + len(texts[1])) // _BYTES_A_STEP)
+    return texts[0] == texts[1]
+
+
+def _equality_faults(
+    check: PairCheck, node: dict[str, Any], asked: Constraint, where: str
+) -> Faults:
     assert asked.place is not None, "constraints that have to be equal know their schema"
     new = asked.place.node
     assert isinstance(new, dict), "true and false have no keywords"
@@ -283,7 +292,7 @@ def _equality_faults(node: dict[str, Any], asked: Constraint, where: str) -> Fau
         if is_there != (keyword in node):
             return [f"{where}: it was not so before"]
         if is_there and (
-            json_text(new[keyword]) != json_text(node[keyword]) or _has_reference(new[keyword])
+            not _is_equal(check, new[keyword], node[keyword]) or _has_reference(new[keyword])
         ):
             return [f"{where}: it was another one before, or refers to others"]
     return []

@@ -130,7 +130,7 @@ class Document:
                 elif key not in done and isinstance(place.node, dict):
                     on_way.add(key)
                     waiting.append((place, True))
-                    waiting += [(one, False) for one in _in_place(place)]
+                    waiting += [(one, False) for one in in_place_of(place)]
 
 
 def _walk(node: Node) -> Iterator[dict[str, Any]]:
@@ -157,7 +157,7 @@ def _children(node: dict[str, Any]) -> Iterator[object]:
     yield from items if isinstance(items, list) else [items]
 
 
-def _in_place(place: Place) -> Iterator[Place]:
+def in_place_of(place: Place) -> Iterator[Place]:
     """What a schema asks of the value that it looks at itself."""
     node, document = place.node, place.document
     assert isinstance(node, dict), "true and false ask nothing of others"

@@ -4,7 +4,7 @@ References lead into the schema itself or to registered schemas, and to nothing 
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
@@ -13,10 +13,16 @@ from ..errors import InvalidSchema
 from ..model import Buffer
 from .checking import Fault, Faults, PairCheck, read_json
 from .json_compatibility import covers
+from .json_cost import (
+    FAULT_STEPS_MAX,
+    PATTERN_BYTES_MAX,
+    STEPS_MAX,
+    Comparisons,
+    require_cheap_patterns,
+)
 from .json_document import DRAFTS, Document, Node, Place, json_text
 
 _BACKTRACKS_MAX = 10_000
-_REGEX_BYTES_MAX = 1 << 20
 # Messages of the library show it in place of what is in a document, which may be a secret.
 _MASK = "the value"
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -37,11 +43,15 @@ class JsonSchema:
         self.normalized = json_text(self.root.node).decode()
         for one in (self.root, *documents.values()):
             one.require_progress()
-        self.validator = self._compiled()
-        self._is_valid = self.validator.is_valid
+        self._comparisons = Comparisons(Place(self.root, self.root.node))
 
-    def _compiled(self) -> Any:
+    @cached_property
+    def validator(self) -> Any:
+        """Compiled when it is first asked for: to compare schemas takes none. InvalidSchema: it is not valid, or too
+        costly."""
         import jsonschema_rs
+
+        require_cheap_patterns((self.root, *self.root.others.values()), _compiles)
 
         def retrieve(uri: str) -> Node:
             found = self.root.other(uri.removeprefix(_NO_BASE))
@@ -50,7 +60,7 @@ class JsonSchema:
             return found.node
 
         options = jsonschema_rs.FancyRegexOptions(
-            backtrack_limit=_BACKTRACKS_MAX, size_limit=_REGEX_BYTES_MAX
+            backtrack_limit=_BACKTRACKS_MAX, size_limit=PATTERN_BYTES_MAX
         )
         try:
             return jsonschema_rs.validator_for(
@@ -61,13 +71,20 @@ class JsonSchema:
             raise InvalidSchema(str(said)) from None
 
     def is_valid(self, payload: Buffer) -> bool:
+        if not self._comparisons.allows(payload):
+            return False
         try:
-            found: bool = self._is_valid(_decode(payload))
+            found: bool = self.validator.is_valid(_decode(payload))
         except (*_UNREADABLE, ValueError):
             return False
         return found
 
     def fault_in(self, payload: Buffer) -> Fault | None:
+        if not self._comparisons.allows(payload):
+            return "", f"to compare it with the schema may take more than {STEPS_MAX} steps"
+        if not self._comparisons.allows_search(payload):
+            reason = f"where would take more than {FAULT_STEPS_MAX} steps to find"
+            return None if self.is_valid(payload) else ("", f"it does not fit; {reason}")
         try:
             fault = next(self.validator.iter_errors(_decode(payload)), None)
         except _UNREADABLE as error:
@@ -94,6 +111,18 @@ class JsonSchema:
         return mine.keys() == theirs.keys() and all(
             json_text(mine[name].node) == json_text(theirs[name].node) for name in mine
         )
+
+
+def _compiles(pattern: str, size: int) -> bool:
+    """Whether a pattern takes no more than so many bytes when it is compiled."""
+    import jsonschema_rs
+
+    options = jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS_MAX, size_limit=size)
+    try:
+        jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=options)
+    except (ValueError, jsonschema_rs.ValidationError):
+        return False
+    return True
 
 
 def _pointer(path: Sequence[str | int]) -> str:

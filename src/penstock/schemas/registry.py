@@ -203,7 +203,7 @@ class Registry:
         found = self._read.get(schema_id)
         if found is None:
             one = self.schemas[schema_id]
-            found = self.parse(NewSchema(one.language, one.text, one.references))
+            found = self._parsed(NewSchema(one.language, one.text, one.references))
             self._read_characters += len(one.text)
             if self._read_characters > _READ_MAX:
                 self._read.clear()
@@ -212,7 +212,13 @@ class Registry:
         return found
 
     def parse(self, new: NewSchema) -> Schema:
-        """A schema, read. InvalidSchema, also for a reference to what is not registered."""
+        """A new schema, read. InvalidSchema, also for a reference to what is not registered."""
+        schema = self._parsed(new)
+        # What cannot be compiled is refused now, and not when the first message comes.
+        schema.is_valid(b"{}")
+        return schema
+
+    def _parsed(self, new: NewSchema) -> Schema:
         found = [(name, one.text) for name, one in self._closure(new)]
         if sum(len(text) for _, text in found) > CLOSURE_BYTES_MAX:
             raise InvalidSchema(f"what it refers to has more than {CLOSURE_BYTES_MAX} characters")
