@@ -19,7 +19,8 @@ class Poll(Command[LeasedMessages], frozen=True):
     `limit_with_lanes`: at most so many while the topic has messages of other priorities than normal. `host`: where the
     member is, as the server sees it.
 
-    NotFound, ModeConflict, TooManyGroups, Refused: nothing was leased. DamagedBatch: the next message cannot be read.
+    NotFound, ModeConflict, TooManyGroups, ShareFull, Refused: nothing was leased. DamagedBatch: the next
+    message cannot be read.
     """
 
     action: ClassVar[Action] = Action.CONSUME

@@ -59,7 +59,7 @@ class GroupCommand(ScopedCommand[R], frozen=True):
 class OpenGroup(Command[None], frozen=True):
     """Make sure that a group exists on every partition of some topics; a new one begins at `start`.
 
-    TooManyGroups: there is no room for a new one on one of them, and none is touched.
+    TooManyGroups, ShareFull: there is no room for a new one on one of them, and none is touched.
     """
 
     action: ClassVar[Action] = Action.CONSUME
@@ -356,7 +356,7 @@ class Commit(Command[bool], frozen=True):
 
     With `opens_group` a group that is new is opened first. `lake` names where an archive has these messages, for their
     journeys; Refused if it is too long. NotOwner: a partition is assigned to a member, which has to
-    commit itself. OffsetOutOfRange, NotFound, TooManyGroups: nothing has happened.
+    commit itself. OffsetOutOfRange, NotFound, TooManyGroups, ShareFull: nothing has happened.
     """
 
     action: ClassVar[Action] = Action.COMMIT

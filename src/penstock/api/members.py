@@ -70,7 +70,7 @@ class JoinGroup(MemberCommand[JoinReply], frozen=True):
     of any message. What it holds then is ready again and no attempt counts. Its name is not taken while it lives:
     AlreadyExists.
 
-    NotFound, ModeConflict, TooManyGroups, Refused: nothing has happened.
+    NotFound, ModeConflict, TooManyGroups, ShareFull, Refused: nothing has happened.
     """
 
     # It may sync which generations are given.

@@ -46,8 +46,8 @@ class StageOffsets(OfProducer, Command[None], frozen=True):
     Until the transaction ends, the group gets nothing more of these partitions. `member`, `generation` and `instance`
     are those of the member that reads the partitions; a group without members needs none.
 
-    NotFound, OffsetOutOfRange, ProducerFenced, TransactionInProgress, TooManyGroups; NotOwner, UnknownMember,
-    StaleGeneration, RebalanceInProgress, FencedMember: the partitions are not this member's.
+    NotFound, OffsetOutOfRange, ProducerFenced, TransactionInProgress, TooManyGroups, ShareFull; NotOwner,
+    UnknownMember, StaleGeneration, RebalanceInProgress, FencedMember: the partitions are not this member's.
     """
 
     action: ClassVar[Action] = Action.COMMIT

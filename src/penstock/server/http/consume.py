@@ -15,7 +15,15 @@ from ...api.json.times import Span, span_ms
 from ...api.leased import LeasedMessages
 from ...api.principals import Action
 from ...broker.groups import check_group
-from ...errors import BadRequest, DamagedBatch, ModeConflict, NotFound, PenstockError, TooManyGroups
+from ...errors import (
+    BadRequest,
+    DamagedBatch,
+    ModeConflict,
+    NotFound,
+    PenstockError,
+    ShareFull,
+    TooManyGroups,
+)
 from ...model import check_name
 from ...runtime.waits import MemberLoad
 from ..leased_parts import OPENED_BYTES, fitting, leased_parts
@@ -185,7 +193,7 @@ ROUTES = (
         query=PollQuery,
         answer=PollOut,
         other_answers={BATCH.decode(): "docs/formats/leased.md, if the client accepts that"},
-        errors=(NotFound, ModeConflict, TooManyGroups, DamagedBatch),
+        errors=(NotFound, ModeConflict, ShareFull, TooManyGroups, DamagedBatch),
         topic_in=TopicIn.PATH,
     ),
     Route(
@@ -200,7 +208,7 @@ ROUTES = (
             NDJSON.decode(): "one message a line",
             SSE.decode(): "one message an event, if the client accepts that",
         },
-        errors=(NotFound, ModeConflict, TooManyGroups, DamagedBatch),
+        errors=(NotFound, ModeConflict, ShareFull, TooManyGroups, DamagedBatch),
         topic_in=TopicIn.REST,
     ),
 )

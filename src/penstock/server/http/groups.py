@@ -48,6 +48,7 @@ from ...errors import (
     NotFound,
     NotOwner,
     OffsetOutOfRange,
+    ShareFull,
     StaleGeneration,
     StaleReceipt,
     TooManyGroups,
@@ -241,7 +242,7 @@ ROUTES = (
         tag=_TAG,
         body=CommitIn,
         answer=CommitOut,
-        errors=(NotFound, OffsetOutOfRange, NotOwner, StaleGeneration, TooManyGroups),
+        errors=(NotFound, OffsetOutOfRange, NotOwner, StaleGeneration, ShareFull, TooManyGroups),
         topic_in=TopicIn.REST,
     ),
     Route(
