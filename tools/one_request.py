@@ -16,6 +16,7 @@ One line a request, or with --json one JSON object; at the end the ten dearest. 
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -289,8 +290,10 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
+    asked = arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return run(arguments())
+        return run(asked)
     except KeyboardInterrupt:
         return 130
 

@@ -12,15 +12,16 @@ from dear.requests import FRAME_BYTES_MAX, DearRequest, Prepare
 from dear.values import LARGE_BYTES, Form, Maker
 from dear.wires import FrameWire, command_frame
 from penstock.api.commits import OpenStaging
+from penstock.api.frames import read_header
 from penstock.api.groups import Commit, PartitionOffset
 from penstock.api.keys import CreateKey, ListKeys, RevokeKey
 from penstock.api.principals import Role
 from penstock.api.queries import KeepQueryStart, QueryStart
 from penstock.api.schemas import NewSchema, RegisterSchema
 from penstock.api.topics import CreateTopic, DeleteTopic, ListTopics
-from penstock.api.wire import CALLS
+from penstock.api.wire import CALLS, decode_command
 from penstock.codec import Columns, encode
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, TooLarge
 
 OWN = "own"
 """What the judge makes to have it destroyed."""
@@ -168,12 +169,7 @@ def binary_requests(names: Names) -> Iterator[DearRequest]:
 
 
 def requests_of(name: str, names: Names) -> Iterator[DearRequest]:
-    seen: set[bytes] = set()
-    for form in Form:
-        sketch = _frame_of(name, _maker(name, form, names, items=3, large=9))
-        if sketch in seen:
-            continue
-        seen.add(sketch)
+    for form in forms_of(lambda form, items: _frame_of(name, _maker(name, form, names, items, 9))):
         yield DearRequest(
             port="binary",
             family=CALLS[name.encode()].kind.__module__.rpartition(".")[2],
@@ -183,19 +179,40 @@ def requests_of(name: str, names: Names) -> Iterator[DearRequest]:
         )
 
 
-def _maker(name: str, form: Form, names: Names, *, items: int, large: int) -> Maker:
+def forms_of(sketch: Callable[[Form, int], bytes]) -> Iterator[Form]:
+    """The forms that make other bytes of a request than the forms before; what has no lists has no bound of them."""
+    seen: set[bytes] = set()
+    for form in Form:
+        made = sketch(form, 3)
+        is_new = sketch(form, 4) != made if form is Form.BEYOND else made not in seen
+        seen.add(made)
+        if is_new:
+            yield form
+
+
+def _maker(name: str, form: Form, names: Names, items: int, large: int) -> Maker:
     overrides = OVERRIDES[name](names) if name in OVERRIDES else {}
     return Maker(names, form, items=items, large=large, overrides=overrides)
 
 
 def _frame(name: str, form: Form, names: Names) -> bytes:
-    """The frame of a command, with half as many items as long as it is too large for the broker."""
+    """The frame of a command, with half as much in it as long as it is too large for the broker."""
     items, large = names.sizes.items, LARGE_BYTES
     while True:
-        frame = _frame_of(name, _maker(name, form, names, items=items, large=large))
-        if len(frame) <= FRAME_BYTES_MAX:
+        frame = _frame_of(name, _maker(name, form, names, items, large))
+        if form is Form.BEYOND or _is_admitted(frame):
             return frame
         items, large = items // 2, large // 2
+
+
+def _is_admitted(frame: bytes) -> bool:
+    try:
+        decode_command(read_header(memoryview(frame)[4:])[1])
+    except TooLarge:
+        return False
+    except PenstockError:
+        pass
+    return len(frame) <= FRAME_BYTES_MAX
 
 
 def _frame_of(name: str, maker: Maker) -> bytes:

@@ -10,12 +10,13 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import inspect
 
-from dear.binary import OWN, OWN_KEY, PREPARE, batch, tomorrow_ns
+from dear.binary import OWN, OWN_KEY, PREPARE, batch, forms_of, tomorrow_ns
 from dear.names import BIG, JOURNEYS, LETTERS, SUBJECT, Names
 from dear.requests import FRAME_BYTES_MAX, DearRequest, Prepare
 from dear.values import LARGE_BYTES, Form, Maker
 from penstock.api.answers import Kind, LeaseAnswer
 from penstock.api.units import time_text
+from penstock.server.http.app import JSON_BYTES_MAX
 from penstock.server.http.openapi import failures_of
 from penstock.server.http.routing import Route
 from penstock.server.http.table import ROUTES
@@ -90,17 +91,12 @@ def http_requests(names: Names) -> Iterator[DearRequest]:
 
 
 def _requests_of(route: Route, names: Names) -> Iterator[DearRequest]:
-    seen: set[bytes] = set()
     prepare = _OWN[_name(route)][1] if _name(route) in _OWN else None
     answers = frozenset(map(str, {route.status, *failures_of(route)}))
     kinds = ["application/json"] if route.body is not None else []
     for kind in [*kinds, *route.other_bodies] or [""]:
-        for form in Form:
-            sketch = _request(route, kind, _maker(route, form, names, items=3, large=9))
-            if sketch in seen:
-                continue
-            seen.add(sketch)
-            more = "" if kind in {"", "application/json"} else f" ({kind})"
+        more = "" if kind in {"", "application/json"} else f" ({kind})"
+        for form in forms_of(partial(_sketch, route, kind, names)):
             yield DearRequest(
                 port="http",
                 family=route.tag,
@@ -109,6 +105,10 @@ def _requests_of(route: Route, names: Names) -> Iterator[DearRequest]:
                 prepare=prepare,
                 answers=answers,
             )
+
+
+def _sketch(route: Route, kind: str, names: Names, form: Form, items: int) -> bytes:
+    return _request(route, kind, _maker(route, form, names, items=items, large=9))
 
 
 def _name(route: Route) -> str:
@@ -123,9 +123,13 @@ def _maker(route: Route, form: Form, names: Names, *, items: int, large: int) ->
 def _bytes(route: Route, kind: str, form: Form, names: Names) -> bytes:
     """The request, with half as many items as long as it is too large for the broker."""
     items, large = names.sizes.items, LARGE_BYTES
+    is_beyond = form is Form.BEYOND
     while True:
         request = _request(route, kind, _maker(route, form, names, items=items, large=large))
-        if len(request) <= FRAME_BYTES_MAX:
+        if (
+            len(request) <= (JSON_BYTES_MAX if kind == "application/json" else FRAME_BYTES_MAX)
+            or is_beyond
+        ):
             return request
         items, large = items // 2, large // 2
 

@@ -16,7 +16,7 @@ from dear.values import ALL, LARGE_BYTES
 from penstock.server.kafka.metadata import topic_uuid
 from penstock.server.kafka.port import HANDLERS
 from penstock.server.kafka.schema import REQUESTS, Field, Schema
-from penstock.server.kafka.wire import ITEMS_MAX, Encode, Writer, encoder_of
+from penstock.server.kafka.wire import Encode, Writer, encoder_of, items_max
 
 _SHORT_BYTES_MAX = (1 << 15) - 1
 _FETCH, _PRODUCE = 1, 0
@@ -32,8 +32,10 @@ class KafkaForm(Enum):
     ABSENT = "lists of names that do not exist"
     INNER = "one item whose lists are long"
     LARGE = "the largest texts and bytes"
+    BEYOND = "more than the bounds allow"
 
 
+_OF_ONE = frozenset({KafkaForm.SAME, KafkaForm.INNER_SAME, KafkaForm.BEYOND})
 _OLDER = (KafkaForm.NAMES, KafkaForm.INNER_SAME)
 _TOPICS = frozenset({"topic", "name", "topics", "topic_names", "subscribed_topic_names"})
 _GROUPS = frozenset({"group_id", "groups", "group_ids", "groups_names", "coordinator_keys", "key"})
@@ -95,25 +97,33 @@ def kafka_requests(names: Names) -> Iterator[DearRequest]:
 
 
 def _requests_of(schema: Schema, version: int, names: Names) -> Iterator[DearRequest]:
+    def sketch(form: KafkaForm, items: int) -> bytes:
+        filler = Filler(names, schema, version, form, items=items, large=9)
+        return _body(schema, version, filler)
+
     seen: set[bytes] = set()
     for form in KafkaForm if version == schema.last else _OLDER:
-        sketch = _body(schema, version, Filler(names, schema, version, form, items=7, large=9))
-        if sketch in seen:
-            continue
-        seen.add(sketch)
-        yield DearRequest(
-            port="kafka",
-            family=HANDLERS[schema.key].__module__.rpartition(".")[2],
-            name=f"{schema.name} {version}: {form.value}",
-            make=partial(_frame, schema, version, form, names),
-            api=(schema.key, version),
-            prepare=_PREPARE.get(schema.name),
-        )
+        made = sketch(form, 7)
+        is_new = made not in seen
+        if form is KafkaForm.BEYOND:
+            is_new = sketch(form, 70) != made
+        seen.add(made)
+        if is_new:
+            yield DearRequest(
+                port="kafka",
+                family=HANDLERS[schema.key].__module__.rpartition(".")[2],
+                name=f"{schema.name} {version}: {form.value}",
+                make=partial(_frame, schema, version, form, names),
+                api=(schema.key, version),
+                prepare=_PREPARE.get(schema.name),
+            )
 
 
 def _frame(schema: Schema, version: int, form: KafkaForm, names: Names) -> bytes:
     """A frame with as many items as Kafka's port takes, fewer if it would be too large."""
-    items, large = min(names.sizes.items, ITEMS_MAX), LARGE_BYTES
+    items, large = names.sizes.items, LARGE_BYTES
+    if form is not KafkaForm.BEYOND:
+        items = min(items, items_max(schema.key))
     while True:
         filler = Filler(names, schema, version, form, items=items, large=large)
         frame = kafka_frame(schema, version, _body(schema, version, filler))
@@ -186,7 +196,7 @@ class Filler:
         if inner and is_inner:
             return [self._item(field, items - 1, 0)]
         count = items // (1 + self._depth(field))
-        is_same = self._form in {KafkaForm.SAME, KafkaForm.INNER_SAME}
+        is_same = self._form in _OF_ONE
         if is_same:
             return [self._item(field, 1, 0)] * count
         return [self._item(field, 1, place) for place in range(count)]
@@ -222,7 +232,11 @@ class Filler:
         form, name = self._form, field.name
         override = self._overrides.get(name)
         if isinstance(override, str):
-            return override if index == 0 or form is KafkaForm.SAME else f"{OWN}-{index}"
+            return (
+                override
+                if index == 0 or form in {KafkaForm.SAME, KafkaForm.BEYOND}
+                else f"{OWN}-{index}"
+            )
         if form is KafkaForm.ABSENT:
             return f"absent-{index}"
         if name in _TOPICS or name == "resource_name":
@@ -235,7 +249,7 @@ class Filler:
             return None
         else:
             return "range"
-        return pool[0] if form is KafkaForm.SAME else pool[index % len(pool)]
+        return pool[0] if form in {KafkaForm.SAME, KafkaForm.BEYOND} else pool[index % len(pool)]
 
     def _blob(self, kind: str) -> bytes:
         if kind == "records":
@@ -246,7 +260,7 @@ class Filler:
         ids = self._names.topic_ids
         if self._form is KafkaForm.ABSENT:
             return (1 << 100 | index).to_bytes(16, "big")
-        is_same = self._form in {KafkaForm.SAME, KafkaForm.INNER_SAME}
+        is_same = self._form in _OF_ONE
         return topic_uuid(ids[0] if is_same else ids[index % len(ids)])
 
 

@@ -8,6 +8,7 @@ line of stdin with a line of JSON on stdout: how many commands are reachable, by
 
 import gc
 import json
+import os
 import re
 import subprocess
 import sys
@@ -154,6 +155,8 @@ def _answer_counts() -> None:
     for _ in sys.stdin:
         sys.stdout.write(json.dumps(count_commands()) + "\n")
         sys.stdout.flush()
+    # The judge is gone, and this broker was its own.
+    os._exit(0)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import inspect
 
 from dear.names import BIG, SCHEMA, SUBJECT, Names
+from penstock.api.bounds import NAMES_MAX, TEXT_CHARACTERS_MAX
 
 DEEP = 500
 LARGE_BYTES = 10 << 20
@@ -24,6 +25,7 @@ class Form(Enum):
     INNER = "one item whose lists are long"
     LARGE = "the largest texts and bytes"
     DEEP = "values in values"
+    BEYOND = "more than the bounds allow"
 
 
 def _pools(names: Names) -> Mapping[str, tuple[str, ...]]:
@@ -95,6 +97,13 @@ _TRUE = frozenset(
 _FILTERS = frozenset({"key", "trace_id", "reason", "error", "header", "state"})
 
 
+# Texts that are a message's, and as large as one may be.
+_CONTENTS = frozenset({"value", "content", "base64"})
+_OF_ONE = frozenset({Form.SAME, Form.INNER, Form.LARGE, Form.BEYOND})
+# Lists in JSON that may be as long as those of messages.
+_OF_MESSAGES = frozenset({"messages", "receipt_handles", "values", "delayed"})
+
+
 class Maker:
     """Makes values of types in one form. `overrides` are values of fields by name, which come first."""
 
@@ -152,29 +161,34 @@ class Maker:
                 | inspect.SetType()
                 | inspect.FrozenSetType()
             ):
-                return self._list(kind.item_type, name, count, index)
+                return self._list(kind.item_type, name, count, kind.max_length)
             case inspect.TupleType():
                 return [self._value(one, name, 1, index) for one in kind.item_types]
             case inspect.DictType():
                 return self._mapping(kind, name, count, index)
         return self._scalar(kind, name, index)
 
-    def _list(self, kind: inspect.Type, name: str, count: int, index: int) -> list[Any]:
+    def _list(self, kind: inspect.Type, name: str, count: int, most: int | None) -> list[Any]:
         if self.form is Form.ABSENT and name in {"prefixes", "within"}:
             return []  # Of everything.
         if self.form is Form.LARGE:
             return [self._value(kind, name, 1, 0)]
-        if self.form is Form.INNER and count == self.items:
-            is_outer = isinstance(
-                kind, inspect.StructType | inspect.NamedTupleType | inspect.DataclassType
-            )
-            if is_outer:
-                # Its own lists are the long ones. Below one item, a list is as long as it may be.
-                return [self._value(kind, name, self.items - 1, 0)]
+        if self.form is Form.INNER and count == self.items and _has_fields(kind):
+            # Its own lists are the long ones.
+            return [self._value(kind, name, self.items - 1, 0)]
+        count = self._most(name, count, most)
         first = self._value(kind, name, 1, 0)
-        if self.form is Form.SAME:
+        if self.form in {Form.SAME, Form.BEYOND}:
             return [first] * count
         return [first, *(self._value(kind, name, 1, place) for place in range(1, count))]
+
+    def _most(self, name: str, count: int, most: int | None) -> int:
+        """How many items a list may have. Those of JSON are bounded as the commands are that are made of them."""
+        if self.form is Form.BEYOND:
+            return count
+        if most is None and self._is_json and name not in _OF_MESSAGES:
+            most = NAMES_MAX
+        return count if most is None else min(count, most)
 
     def _mapping(self, kind: inspect.DictType, name: str, count: int, index: int) -> dict[str, Any]:
         if isinstance(kind.value_type, inspect.AnyType):
@@ -187,6 +201,8 @@ class Maker:
         if isinstance(kind.value_type, inspect.DictType):
             topics = self.names.topics[:1] if self.form is Form.INNER else self.names.topics
             return {topic: self._mapping(kind.value_type, "", count, index) for topic in topics}
+        if self.form is not Form.BEYOND:
+            count = min(count, kind.max_length or NAMES_MAX)
         if self.form in {Form.NAMES, Form.SAME}:
             count = min(count, self.names.partitions) if name in {"", "offsets"} else count
         place_of = {"": "{}", "offsets": f"{BIG}/{{}}"}.get(name, "name-{}")
@@ -226,7 +242,7 @@ class Maker:
     def _scalar(self, kind: inspect.Type, name: str, index: int) -> Any:
         match kind:
             case inspect.StrType():
-                return self._text(name, index)
+                return self._text(name, index, kind.max_length or TEXT_CHARACTERS_MAX)
             case inspect.BytesType() | inspect.MemoryViewType() | inspect.ByteArrayType():
                 size = self.large if self.form is Form.LARGE else 10
                 data = b"x" * size if self.form is Form.SAME else b"%0*d" % (size, index)
@@ -243,17 +259,16 @@ class Maker:
                 return {}
         return None
 
-    def _text(self, name: str, index: int) -> str:
+    def _text(self, name: str, index: int, most: int) -> str:
         if name in _WORDS:
             return _WORDS[name]
         pool = self._pools.get(name)
         if pool is None:
-            return "x" * self.large if self.form is Form.LARGE else _SHORT_TEXT
+            large = self.large if name in _CONTENTS else min(most, self.large)
+            return "x" * large if self.form is Form.LARGE else _SHORT_TEXT
         if self.form is Form.ABSENT and name not in {"topic", "group", "subject"}:
             return f"absent-{index}"
-        return (
-            pool[0] if self.form in {Form.SAME, Form.INNER, Form.LARGE} else pool[index % len(pool)]
-        )
+        return pool[0] if self.form in _OF_ONE else pool[index % len(pool)]
 
     def _number(self, kind: inspect.Type, name: str, index: int) -> int:
         if name in _LARGEST:
@@ -269,3 +284,7 @@ class Maker:
         if name in {"offsets", "attempts"}:
             return index
         return _INTEGERS.get(name, 0)
+
+
+def _has_fields(kind: inspect.Type) -> bool:
+    return isinstance(kind, inspect.StructType | inspect.NamedTupleType | inspect.DataclassType)
