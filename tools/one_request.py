@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -41,6 +41,8 @@ from dear.wires import FrameWire
 
 MIB = 1 << 20
 ROUNDS = 2
+# To delete a thousand partitions takes a while.
+ADMIN_PATIENCE_S = 600.0
 # A broker gives memory back, and ends what a client left open, a moment after the answer.
 _SETTLE_S = 0.05
 _HELD_TRIES = 20
@@ -129,7 +131,7 @@ class Judge:
         self._beside = self._stack.enter_context(
             clients_beside(broker.binary, broker.http, echo, admin_key, BESIDE)
         )
-        self._admin = FrameWire(broker.binary, admin_key, self.bounds.patience_s)
+        self._admin = FrameWire(broker.binary, admin_key, ADMIN_PATIENCE_S)
         self._stack.callback(self._admin.close)
         self.names = fill(broker.binary, admin_key, self.names.sizes)
         self._usual = broker.commands_held(self.bounds.patience_s)
@@ -160,7 +162,10 @@ class Judge:
         beside = self._beside
         assert beside is not None, "it has begun"
         assert self._admin is not None, "it has begun"
-        settled(self._admin, request, self.names)
+        try:
+            settled(self._admin, request, self.names)
+        except (EOFError, TimeoutError):
+            raise NotWell("its administrator is not answered") from None
         data = request.make()
         key = self.names.keys[request.role or self._role]
         patience_s = self.bounds.patience_s
@@ -221,41 +226,43 @@ def show(verdicts: Sequence[Verdict]) -> None:
         print(line_of(verdict))
 
 
+@contextmanager
+def judging(sizes: Sizes, bounds: Bounds, *, role: str = "admin") -> Iterator[Judge]:
+    """A broker that is filled and has been started again, and its judge."""
+    with tempfile.TemporaryDirectory(prefix="penstock-judge-") as directory:
+        broker = JudgedBroker(Path(directory))
+        try:
+            tell("filling a broker")
+            broker.start()
+            with Judge(broker, sizes, bounds, role) as judge:
+                tell("starting it again")
+                judge.restart()
+                yield judge
+        finally:
+            broker.kill()
+            tell("")
+
+
 def run(asked: argparse.Namespace) -> int:
     sizes = Sizes(asked.partitions, asked.groups, asked.messages, asked.items)
     bounds = Bounds(
         stall_ms=asked.stall_ms, grown_bytes=asked.grown_mib * MIB, patience_s=asked.patience
     )
     verdicts: list[Verdict] = []
-    with tempfile.TemporaryDirectory(prefix="penstock-judge-") as directory:
-        broker = JudgedBroker(Path(directory))
+    with judging(sizes, bounds, role=asked.key) as judge:
         try:
-            tell("filling a broker")
-            broker.start()
-            with Judge(broker, sizes, bounds, asked.key) as judge:
-                tell("starting it again")
-                judge.restart()
-                for request in wanted(judge.names, asked.port, asked.family, asked.only):
-                    tell(f"{len(verdicts) + 1} {request}")
-                    verdict = judge.judged(request)
-                    verdicts.append(verdict)
-                    print(
-                        json.dumps({**asdict(verdict), "stall_ms": verdict.stall_ms})
-                        if asked.json
-                        else line_of(verdict),
-                        flush=True,
-                    )
-                tracebacks = broker.tracebacks()
+            for request in wanted(judge.names, asked.port, asked.family, asked.only):
+                tell(f"{len(verdicts) + 1} {request}")
+                verdict = judge.judged(request)
+                verdicts.append(verdict)
+                as_json = json.dumps({**asdict(verdict), "stall_ms": verdict.stall_ms})
+                print(as_json if asked.json else line_of(verdict), flush=True)
         finally:
-            broker.kill()
-            tell("")
-            if asked.log is not None and broker.log.exists():
-                asked.log.write_bytes(broker.log.read_bytes())
+            if asked.log is not None:
+                asked.log.write_bytes(judge.broker.log.read_bytes())
     if not asked.json:
         show(verdicts)
-    if tracebacks:
-        print(f"{tracebacks} tracebacks in the broker's log", file=sys.stderr)
-    return int(bool(tracebacks) or any(verdict.wrong for verdict in verdicts))
+    return int(any(verdict.wrong for verdict in verdicts))
 
 
 def tell(text: str) -> None:

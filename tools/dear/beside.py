@@ -1,10 +1,11 @@
 """Clients that use the broker beside the request that is judged, from a process of their own.
 
-    python -m dear.beside BINARY_PORT HTTP_PORT ECHO_PORT KEY TOPIC
+    python -m dear.beside BINARY_PORT HTTP_PORT ECHO_PORT TOPIC
 
 Each asks every 10 ms, or as soon as its last request was answered: one publishes, one asks GET /livez, and one asks a
 bare echo server: what that one waits is the machine's doing, not the broker's. A line `begin` on stdin has them begin,
-a line `end` has them stop after one more request each; then the longest wait of each is a JSON object on stdout.
+a line `end` has them stop after one more request each; then the longest wait of each is a JSON object on stdout. The
+first line is the key that they show.
 """
 
 import asyncio
@@ -42,11 +43,11 @@ class Beside:
         self._process = process
 
     def begin(self) -> None:
-        self._say("begin")
+        self.say("begin")
 
     def end(self, patience_s: float) -> Stalls:
         """The longest waits since `begin`. NotWell: a request is still not answered."""
-        self._say("end")
+        self.say("end")
         assert self._process.stdout is not None, "it is a pipe"
         if not select([self._process.stdout], [], [], patience_s)[0]:
             raise NotWell(f"clients beside it were not answered for {patience_s:g} s")
@@ -55,7 +56,7 @@ class Beside:
             raise NotWell("clients beside it lost their connections")
         return Stalls(**json.loads(line))
 
-    def _say(self, word: str) -> None:
+    def say(self, word: str) -> None:
         assert self._process.stdin is not None, "it is a pipe"
         try:
             self._process.stdin.write(f"{word}\n")
@@ -68,14 +69,16 @@ class Beside:
 def clients_beside(binary: int, http: int, echo: int, key: str, topic: str) -> Iterator[Beside]:
     ports = (str(binary), str(http), str(echo))
     process = subprocess.Popen(  # noqa: S603 - our own words
-        [sys.executable, "-m", "dear.beside", *ports, key, topic],
+        [sys.executable, "-m", "dear.beside", *ports, topic],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=TOOLS,
     )
+    beside = Beside(process)
     try:
-        yield Beside(process)
+        beside.say(key)
+        yield beside
     finally:
         process.kill()
         process.communicate()
@@ -142,15 +145,16 @@ async def _asking_echo(port: int) -> Callable[[], Awaitable[None]]:
     return ask
 
 
-async def _ask_beside(binary: int, http: int, echo: int, key: str, topic: str) -> None:
+async def _ask_beside(binary: int, http: int, echo: int, topic: str) -> None:
+    words = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(words), sys.stdin)
+    key = (await words.readline()).decode().strip()
     clients = {
         "publish": _Asking(await _publishing(binary, key, topic)),
         "livez": _Asking(await _asking_livez(http)),
         "floor": _Asking(await _asking_echo(echo)),
     }
-    words = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(words), sys.stdin)
     while await words.readline():
         ended = asyncio.Event()
         running = asyncio.gather(*(client.run(ended) for client in clients.values()))
@@ -162,11 +166,11 @@ async def _ask_beside(binary: int, http: int, echo: int, key: str, topic: str) -
         sys.stdout.flush()
 
 
-def main(binary: str, http: str, echo: str, key: str, topic: str) -> None:
+def main(binary: str, http: str, echo: str, topic: str) -> None:
     # Clients of a broker that was killed have nothing to say.
     with suppress(OSError, EOFError):
-        asyncio.run(_ask_beside(int(binary), int(http), int(echo), key, topic))
+        asyncio.run(_ask_beside(int(binary), int(http), int(echo), topic))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:6])
+    main(*sys.argv[1:5])

@@ -121,9 +121,8 @@ def _requests_of(schema: Schema, version: int, names: Names) -> Iterator[DearReq
 
 def _frame(schema: Schema, version: int, form: KafkaForm, names: Names) -> bytes:
     """A frame with as many items as Kafka's port takes, fewer if it would be too large."""
-    items, large = names.sizes.items, LARGE_BYTES
-    if form is not KafkaForm.BEYOND:
-        items = min(items, items_max(schema.key))
+    most, large = items_max(schema.key), LARGE_BYTES
+    items = 2 * most if form is KafkaForm.BEYOND else min(names.sizes.items, most)
     while True:
         filler = Filler(names, schema, version, form, items=items, large=large)
         frame = kafka_frame(schema, version, _body(schema, version, filler))
@@ -253,7 +252,7 @@ class Filler:
 
     def _blob(self, kind: str) -> bytes:
         if kind == "records":
-            return records(min(self._items, 10_000), 100)
+            return records(10_000, 1000) if self._form is KafkaForm.LARGE else records(1, 10)
         return b"x" * (self._bytes if self._form is KafkaForm.LARGE else 100)
 
     def _uuid(self, index: int) -> bytes:

@@ -185,7 +185,7 @@ class Maker:
     def _most(self, name: str, count: int, most: int | None) -> int:
         """How many items a list may have. Those of JSON are bounded as the commands are that are made of them."""
         if self.form is Form.BEYOND:
-            return count
+            return 2 * max(count, NAMES_MAX) if count == self.items else count
         if most is None and self._is_json and name not in _OF_MESSAGES:
             most = NAMES_MAX
         return count if most is None else min(count, most)

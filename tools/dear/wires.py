@@ -134,7 +134,7 @@ class KafkaWire(FrameWire):
         key, version = self._api
         schema = RESPONSES[key]
         tags = int(version >= schema.flexible and key != 18)
-        values = decoder_of(schema, version)(Reader(body[tags:]))
+        values = decoder_of(schema, version)(Reader(body[tags:], KEPT_BYTES))
         codes = sorted({code for code in _codes_in(values) if code})
         return Outcome(f"codes {' '.join(map(str, codes[:5]))}" if codes else "ok", size)
 
