@@ -25,13 +25,14 @@ READER = Principal("reader", Role.READONLY, ("mine.",))
 
 
 def commands(of: type = Command) -> Iterator[type[Command]]:
-    """Those that are made, not only inherited from."""
+    """Those of `penstock.api` that are made, not only inherited from."""
     for module in pkgutil.iter_modules(penstock.api.__path__):
         importlib.import_module(f"penstock.api.{module.name}")
-    for one in of.__subclasses__():
-        if not one.__subclasses__() or one in HANDLERS:
-            yield one
-        yield from commands(one)
+    for kind in of.__subclasses__():
+        is_ours = kind.__module__.startswith(penstock.api.__name__)
+        if is_ours and (not kind.__subclasses__() or kind in HANDLERS):
+            yield kind
+        yield from commands(kind)
 
 
 def test_every_command_has_a_handler_and_every_handler_a_command() -> None:
