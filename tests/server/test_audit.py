@@ -120,9 +120,13 @@ async def test_a_key_has_a_share_of_the_lines(tmp_path):
         assert reply.json["error"] == "RESOURCE_EXHAUSTED"
         assert "lines of the audit log an hour" in reply.json["message"]
         assert int(reply.headers["retry-after"]) <= 1200
-        assert broker.driver.execute(ListTopics()) == ["topic-0", "topic-1", "topic-2"]
+        # Another key of the same name has a share of its own.
+        other = bearer(broker.key(Role.ADMIN.value, Role.ADMIN).text)
+        topic = {"name": "topic-5", "num_partitions": 1}
+        assert (await broker.call("POST", "/topics", topic, headers=other)).status == 201
+        assert broker.driver.execute(ListTopics()) == ["topic-0", "topic-1", "topic-2", "topic-5"]
     lines = (tmp_path / audit_files.AUDIT_FILE).read_bytes().splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 7
 
 
 async def test_without_keys_there_are_no_shares(tmp_path):

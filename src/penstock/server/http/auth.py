@@ -163,7 +163,7 @@ class Auth:
         """Count a command that gets a line of the audit log. TooManyRequests: its key has its share, or all have."""
         self.audit.require_room()
         if self.is_on:
-            self._lines.admit(principal.name)
+            self._lines.admit(principal.key_id)
 
     def check_prefixes(self, request: Request, prefixes: Sequence[str]) -> None:
         """Forbidden, unless a key with these prefixes reaches nothing that the caller's does not."""
