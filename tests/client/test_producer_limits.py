@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.client import AsyncClient, Client
+from penstock.api.delays import DescribeDelays
+from penstock.client import AsyncClient, Client, Outgoing
 from penstock.errors import TooLarge
 
 from .servers import Server
@@ -130,3 +131,38 @@ async def test_with_asyncio(server):
             with pytest.raises(TooLarge, match="10240"):
                 await producer.send(bytes(10 * KIB + 1))
         assert (producer.stored, producer.failed) == (1, 0)
+
+
+def many(count):
+    """Messages with little in their values, more in their headers, and some that come later."""
+    return [
+        Outgoing(
+            b"%04d" % number,
+            key="k",
+            headers=[("h", bytes(900))] if number % 2 else [],
+            delay="1h" if number >= count - 100 else None,
+        )
+        for number in range(count)
+    ]
+
+
+def test_a_staging_is_cut_into_batches_that_the_server_takes(server):
+    with Client(server.url) as client:
+        client.create_topic("orders", partitions=1)
+        with client.staging("load", 1, "w") as staging:
+            staging.publish_many("orders", [*many(600), bytes(9 * KIB), *[bytes(10 * KIB)] * 20])
+        client.commit_stagings("load", 1, "w", [staging.handle])
+        found = values_in(client, "orders")
+        assert found[:500] == [b"%04d" % number for number in range(500)]
+        assert [*map(len, found[500:])] == [9 * KIB, *[10 * KIB] * 20]
+        assert client.execute(DescribeDelays("orders"))["orders"][0].pending == 100
+
+
+def test_a_transaction_is_cut_into_batches_that_the_server_takes(server):
+    with Client(server.url) as client:
+        client.create_topic("orders", partitions=1)
+        with client.transactional_producer("p").transaction() as transaction:
+            transaction.publish_many("orders", [*many(600), *[bytes(10 * KIB)] * 20])
+        found = values_in(client, "orders")
+        assert found[:500] == [b"%04d" % number for number in range(500)]
+        assert len(found) == 520

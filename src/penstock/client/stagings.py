@@ -1,22 +1,26 @@
 """Stagings of named commits, without I/O: what one process hands to the other, and where a message goes."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from ..api.arguments import partition_number, several, text, whole_number
 from ..api.commits import StagingRef
 from ..api.publish import Delayed
+from ..config import LimitsConfig
 from ..errors import Refused
 from ..model import Message
 from .producer_batch import partition_of
 from .publish import Outgoing, delayed_or_none, message_of
 
+T = TypeVar("T")
 # The broker recognises as many of the last batches of a staging, in each partition, and one more.
 IN_FLIGHT_MAX = 4
-# So many bytes of keys and values are one batch, unless a message is larger.
+# So many bytes of messages are one batch, unless the server takes less or a message is larger.
 BATCH_BYTES = 1 << 20
+# Lengths, times and numbers of a message, and of a header.
+_MESSAGE_COST, _HEADER_COST = 32, 16
 _SEQUENCE_MAX = (1 << 53) - 1
 
 
@@ -74,20 +78,40 @@ def refs_of(key: CommitKey, handles: Iterable[StagingHandle | Iterable[Any]]) ->
     return found
 
 
+def staged_bytes_of(limits: LimitsConfig) -> int:
+    """How many bytes are a batch for a server with these limits: as columns they are never twice as many."""
+    return min(BATCH_BYTES, limits.batch_bytes_max // 2)
+
+
+def _bytes_of(message: Message) -> int:
+    """About what a message adds to a batch, with its lengths and times."""
+    names = sum(len(name) + len(value or b"") + _HEADER_COST for name, value in message.headers)
+    return len(message.value or b"") + len(message.key or b"") + names + _MESSAGE_COST
+
+
 def by_partition(
-    messages: Iterable[tuple[int | None, Message]], partitions: int, turn: int
+    messages: Iterable[tuple[int | None, Message]], partitions: int, turn: int, bytes_max: int
 ) -> Mapping[int, list[list[Message]]]:
     """Batches of messages by partition: the one that is said, or that of the key, or the one that has its turn."""
-    found: dict[int, list[list[Message]]] = {}
+    return _batched(
+        (
+            (_place(said, message.key, partitions, turn), _bytes_of(message), message)
+            for said, message in messages
+        ),
+        bytes_max,
+    )
+
+
+def _batched(sized: Iterable[tuple[int, int, T]], bytes_max: int) -> Mapping[int, list[list[T]]]:
+    """Batches by partition, of what comes with its partition and size."""
+    found: dict[int, list[list[T]]] = {}
     sizes: dict[int, int] = {}
-    for said, message in messages:
-        place = _place(said, message.key, partitions, turn)
-        size = len(message.value or b"") + len(message.key or b"")
+    for place, size, item in sized:
         batches = found.setdefault(place, [])
-        if not batches or sizes[place] + size > BATCH_BYTES:
+        if not batches or sizes[place] + size > bytes_max:
             batches.append([])
             sizes[place] = 0
-        batches[-1].append(message)
+        batches[-1].append(item)
         sizes[place] += size
     return found
 
@@ -110,20 +134,22 @@ def staged_apart(
 
 
 def staged_runs(
-    sent: Iterable[Outgoing], now_ns: int
+    sent: Iterable[Outgoing], now_ns: int, bytes_max: int
 ) -> Iterator[tuple[int | None, list[Message], list[Delayed]]]:
     """What is staged together, in order: the partition, if it is said, and messages or delayed ones."""
     run: tuple[int | None, list[Message], list[Delayed]] = (None, [], [])
+    total = 0
     for one in sent:
         place = None if one.partition is None else partition_number(one.partition)
         delayed = delayed_or_none(one, now_ns)
-        other = run[1] if delayed is not None else run[2]
-        if (run[1] or run[2]) and (place != run[0] or other):
+        message = message_of(one, now_ns, None) if delayed is None else delayed.message
+        size, other = _bytes_of(message), run[1] if delayed is not None else run[2]
+        if (run[1] or run[2]) and (place != run[0] or other or total + size > bytes_max):
             yield run
-            run = (place, [], [])
-        run = (place, run[1], run[2])
+            run, total = (place, [], []), 0
+        run, total = (place, run[1], run[2]), total + size
         if delayed is None:
-            run[1].append(message_of(one, now_ns, None))
+            run[1].append(message)
         else:
             run[2].append(delayed)
     if run[1] or run[2]:
@@ -131,14 +157,18 @@ def staged_runs(
 
 
 def delayed_by_partition(
-    delayed: Iterable[tuple[int | None, Delayed]], partitions: int, turn: int
-) -> Mapping[int, list[Delayed]]:
-    """Delayed messages by partition: the one that is said, or that of the key or of the delay key, or in turn."""
-    found: dict[int, list[Delayed]] = {}
-    for said, one in delayed:
+    delayed: Iterable[tuple[int | None, Delayed]], partitions: int, turn: int, bytes_max: int
+) -> Mapping[int, list[list[Delayed]]]:
+    """Batches of delayed messages by partition: the one that is said, or that of the key or of the delay key, or in
+    turn."""
+
+    def place_of(said: int | None, one: Delayed) -> int:
         key = one.message.key if one.message.key is not None else one.delay_key
-        found.setdefault(_place(said, key, partitions, turn), []).append(one)
-    return found
+        return _place(said, key, partitions, turn)
+
+    return _batched(
+        ((place_of(said, one), _bytes_of(one.message), one) for said, one in delayed), bytes_max
+    )
 
 
 def _place(said: int | None, key: bytes | None, partitions: int, turn: int) -> int:

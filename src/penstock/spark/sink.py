@@ -159,7 +159,8 @@ def stage_task(
         ):
             placement = Placement(options.topic, staging.partition_count, number)
             for batch in every:
-                for topic, partition, columns in placement.placed(batch, time.time_ns()):
+                size, now_ns = staging.batch_bytes, time.time_ns()
+                for topic, partition, columns in placement.placed(batch, now_ns, size):
                     staging.stage_columns(topic, partition, columns)
                 held += fingerprint_of(batch)
     except SequenceCommitted as error:

@@ -38,11 +38,14 @@ class Placement:
         """`topic` is that of all rows; None: each row names one. `partition_count` may raise NotFound."""
         self._topic, self._partition_count, self._turn = topic, partition_count, turn
 
-    def placed(self, rows: pa.RecordBatch, now_ns: int) -> Iterator[PlacedColumns]:
-        """Returns the rows as messages. Refused names a partition that a topic does not have, or a missing topic."""
+    def placed(
+        self, rows: pa.RecordBatch, now_ns: int, bytes_max: int = BATCH_BYTES
+    ) -> Iterator[PlacedColumns]:
+        """Returns the rows as messages, of about so many bytes together. Refused names a partition that a topic does
+        not have, or a missing topic."""
         for topic, part in self._by_topic(rows):
             for partition, placed in _by_partition(part, self._places(topic, part)):
-                for piece in _pieces(placed):
+                for piece in _pieces(placed, bytes_max):
                     yield PlacedColumns(topic, partition, columns_of_rows(piece, now_ns))
         # Rows without a key go to one partition after the other, a record batch to each.
         self._turn += 1
@@ -182,16 +185,16 @@ def _headers(column: pa.Array) -> list[Headers] | None:
     return [tuple(every[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
-def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut rows into pieces of about a mebibyte, none of them with more messages than a batch may have."""
-    if rows.nbytes <= BATCH_BYTES and rows.num_rows <= COUNT_MAX:
+def _pieces(rows: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """Cut rows into pieces of about so many bytes, none of them with more messages than a batch may have."""
+    if rows.nbytes <= bytes_max and rows.num_rows <= COUNT_MAX:
         yield rows
         return
     ends = np.cumsum(_sizes(rows))
     start = 0
     while start < rows.num_rows:
         before = int(ends[start - 1]) if start else 0
-        end = int(np.searchsorted(ends, before + BATCH_BYTES, side="right"))
+        end = int(np.searchsorted(ends, before + bytes_max, side="right"))
         end = min(max(end, start + 1), start + COUNT_MAX)
         yield rows.slice(start, end - start)
         start = end

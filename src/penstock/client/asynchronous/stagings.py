@@ -26,6 +26,7 @@ from ..stagings import (
     by_partition,
     delayed_by_partition,
     staged_apart,
+    staged_bytes_of,
 )
 from .connector import AsyncConnector, Sent
 from .staged_work import AsyncStagedWork
@@ -83,9 +84,11 @@ class AsyncStaging(AsyncStagedWork):
         name = name_of("topic", topic)
         messages, delayed = staged_apart(sent, time.time_ns())
         count = await self.partition_count(name)
-        for partition, some in delayed_by_partition(delayed, count, self._turn).items():
-            await self._stage_delayed(name, partition, some)
-        for partition, batches in by_partition(messages, count, self._turn).items():
+        size = self.batch_bytes
+        for partition, later in delayed_by_partition(delayed, count, self._turn, size).items():
+            for some in later:
+                await self._stage_delayed(name, partition, some)
+        for partition, batches in by_partition(messages, count, self._turn, size).items():
             for batch in batches:
                 await self.stage_columns(name, partition, columns_of(batch))
         self._turn += 1
@@ -110,6 +113,11 @@ class AsyncStaging(AsyncStagedWork):
             found = (await self._connector.execute(DescribeTopic(name_of("topic", topic)))).value
             self._partitions[topic] = len(found.partitions)
         return self._partitions[topic]
+
+    @property
+    def batch_bytes(self) -> int:
+        """How many bytes of messages are good for one batch."""
+        return staged_bytes_of(self._connector.limits)
 
     async def stage_columns(self, topic: str, partition: int, columns: Columns) -> None:
         """Stage a batch of messages as columns: the way for many. Returns when no more than three are under way.

@@ -114,7 +114,9 @@ class Transaction(StagedWork):
     def _stage(self, topic: str, sent: list[Outgoing]) -> None:
         """In their order; those for one partition together, and delayed ones apart."""
         name, session = name_of("topic", topic), self._open()
-        for partition, messages, delayed in staged_runs(sent, time.time_ns()):
+        # As much at once as the server takes in one batch: each command waits for the disk.
+        size = self._producer.client.connector.limits.batch_bytes_max // 2
+        for partition, messages, delayed in staged_runs(sent, time.time_ns(), size):
             command = Stage(*session, name, messages, partition, delayed=delayed)
             self._producer.client.execute(command)
 
