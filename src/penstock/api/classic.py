@@ -131,6 +131,7 @@ class DescribeClassic(ScopedCommand[ClassicGroupFacts], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_GROUPS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     group: str
 
 
@@ -139,6 +140,7 @@ class ListClassic(ScopedCommand[list[ClassicGroupFacts]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_GROUPS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
 
 
 class CommittedOffset(NamedTuple):
@@ -160,6 +162,7 @@ class CommitOffsets(Command[list[PenstockError | None]], frozen=True):
     """
 
     action: ClassVar[Action] = Action.COMMIT
+    is_walk: ClassVar[bool] = True
     group: str
     offsets: Annotated[tuple[CommittedOffset, ...], items(MESSAGES_MAX)]
     member: str = ""
@@ -175,4 +178,5 @@ class ListCommitted(ScopedCommand[list[CommittedOffset]], frozen=True, kw_only=T
 
     action: ClassVar[Action] = Action.SEE_GROUPS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     group: str

@@ -82,6 +82,7 @@ class ListGroups(ScopedCommand[dict[str, list[str]]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_GROUPS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
 
 
 class Passed(NamedTuple):
@@ -168,6 +169,7 @@ class DescribeGroup(GroupCommand[GroupFacts], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_GROUPS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
 
 
 class ListRebalances(ScopedCommand[dict[str, list[Rebalance]]], frozen=True):
@@ -175,6 +177,7 @@ class ListRebalances(ScopedCommand[dict[str, list[Rebalance]]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_STATS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
 
 
 class PartitionLag(NamedTuple):
@@ -240,6 +243,7 @@ class DescribeLag(GroupCommand[GroupLag], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_GROUPS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
 
 
 class LaneStats(NamedTuple):
@@ -281,6 +285,7 @@ class DescribeLanes(ScopedCommand[dict[str, TopicLanes]], frozen=True, kw_only=T
 
     action: ClassVar[Action] = Action.SEE_STATS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     group: str | None = None
 
 
@@ -303,6 +308,7 @@ class ListInFlight(GroupCommand[list[InFlight]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_GROUPS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
 
 
 class Move(NamedTuple):
@@ -322,6 +328,7 @@ class PlanReset(GroupCommand[dict[str, list[Move]]], frozen=True, kw_only=True):
 
     action: ClassVar[Action] = Action.CHANGE_GROUP
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     to: Start
     partitions: Annotated[tuple[int, ...], items(NAMES_MAX), DISTINCT] | None = None
 

@@ -7,13 +7,15 @@ out what has vanished. Its answer is true for each entry, not for one moment.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..api.command import Command
+from ..api.command import Command, ScopedCommand
 from ..api.keys import Credential
 from ..api.principals import Principal
+from ..delivery import Delivery
 from .partition import Now, Partition
 from .partition.slots import Fault
+from .topics import INTERNAL_PREFIX
 
 if TYPE_CHECKING:
     from .catalogue import Catalogue
@@ -92,6 +94,42 @@ def slots_in(catalogue: "Catalogue", topics: Iterable[str]) -> Iterator[Partitio
             number += 1
             if catalogue.open.get(name) is not topic:
                 break
+
+
+def topics_covered(catalogue: "Catalogue", command: ScopedCommand[Any]) -> list[str]:
+    """The topics that a command covers: the one that it names, or of all that there are.
+
+    NotFound: there is no topic of the name given. PartitionFaulty: none of its partitions serves.
+    """
+    if command.topic is None:
+        return [name for name in catalogue.open if command.covers(name)]
+    topic = catalogue.topic(command.topic)
+    topic.partitions.require_serving()
+    return [topic.facts.name]
+
+
+def groups_in(
+    catalogue: "Catalogue", partition: Partition, only: str | None = None
+) -> Iterator[tuple[str, Delivery]]:
+    """The groups of a partition, without our own, or `only` one of them: each is looked up when it is asked for, as
+    `partitions_in` does."""
+    machine = partition.machine
+    for name in [*machine.numbers] if only is None else [only]:
+        number = machine.numbers.get(name)
+        if number is not None and not name.startswith(INTERNAL_PREFIX):
+            if not is_open(catalogue, partition):
+                return
+            yield name, machine.groups[number]
+
+
+def names_on(catalogue: "Catalogue", topic: str) -> Slices[list[str]]:
+    """The names of the groups of a topic, without our own."""
+    names: set[str] = set()
+    for partition in partitions_in(catalogue, [topic]):
+        names.update(partition.machine.numbers)
+        # Names are gathered some fifty times as fast as anything is looked up.
+        yield 1 + len(partition.machine.numbers) // 50
+    return [name for name in names if not name.startswith(INTERNAL_PREFIX)]
 
 
 def is_open(catalogue: "Catalogue", partition: Partition) -> bool:

@@ -28,9 +28,11 @@ from ...groups.classic import ClassicMember, ClassicState, ProtocolConflict
 from ...groups.commands import require_current, require_owner
 from ...model import TopicPartition
 from .. import groups
-from ..partition import Now, consumption
+from ..partition import Now, Partition, consumption
 from ..partition.changes import Handler
 from ..partition.records import CommitNoted, PartitionRecord
+from ..topics import INTERNAL_PREFIX
+from ..walks import Slices, names_on, partitions_in
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -93,14 +95,31 @@ def _require_reach(node: "Node", group: str, members: Iterable[ClassicMember]) -
         )
 
 
-def describe(node: "Node", command: DescribeClassic, _now: Now) -> ClassicGroupFacts:
-    if command.group not in _names(node, command):
-        raise NotFound("group", command.group)
-    return _facts(node, command.group, command)
+def describe(node: "Node", command: DescribeClassic, _now: Now) -> Slices[ClassicGroupFacts]:
+    group = command.group
+    if not _has_member(node, command, group):
+        for partition in partitions_in(node, filter(command.covers, [*node.open])):
+            if group in partition.machine.numbers and not group.startswith(INTERNAL_PREFIX):
+                break
+            yield 1
+        else:
+            raise NotFound("group", group)
+    return _facts(node, group, command)
 
 
-def list_groups(node: "Node", command: ListClassic, _now: Now) -> list[ClassicGroupFacts]:
-    return [_facts(node, name, command) for name in sorted(_names(node, command))]
+def list_groups(node: "Node", command: ListClassic, _now: Now) -> Slices[list[ClassicGroupFacts]]:
+    names: set[str] = set()
+    for topic in filter(command.covers, [*node.open]):
+        names.update((yield from names_on(node, topic)))
+    for name in [*node.classic.groups]:
+        if _has_member(node, command, name):
+            names.add(name)
+        yield 1 + len(_members(node, name))
+    facts: list[ClassicGroupFacts] = []
+    for name in sorted(names):
+        facts.append(_facts(node, name, command))
+        yield 1 + len(facts[-1].members)
+    return facts
 
 
 def _facts(node: "Node", name: str, command: ScopedCommand[Any]) -> ClassicGroupFacts:
@@ -112,46 +131,48 @@ def _facts(node: "Node", name: str, command: ScopedCommand[Any]) -> ClassicGroup
     return facts._replace(members=tuple(one for one in facts.members if one.id in seen))
 
 
-def _names(node: "Node", command: ScopedCommand[Any]) -> set[str]:
-    """Groups that have offsets on a topic which the command covers, or a member that reads one."""
-    found = {
-        name
-        for partition in node.partitions()
-        if command.covers(partition.topic)
-        for name, _ in partition.user_groups()
-    }
-    for name, group in node.classic.groups.items():
-        topics = {topic for one in group.members.values() for topic in one.topics}
-        is_unnamed = not command.prefixes and command.topic is None
-        if is_unnamed or any(map(command.covers, topics)):
-            found.add(name)
-    return found
+def _has_member(node: "Node", command: ScopedCommand[Any], name: str) -> bool:
+    """Whether a group has a member that reads a topic which the command covers, or any, if it covers all."""
+    group = node.classic.groups.get(name)
+    if group is None:
+        return False
+    return command.covers_all or any(
+        command.covers_one_of(member.topics) for member in group.members.values()
+    )
 
 
-def commit(node: "Node", command: CommitOffsets, now: Now) -> list[PenstockError | None]:
+def commit(node: "Node", command: CommitOffsets, now: Now) -> Slices[list[PenstockError | None]]:
+    """Each offset by itself: what a change of the group forbids between two slices is refused from there on."""
     group = groups.check_group(command.group)
-    is_assigned = command.member in node.assigned.membership(group).members
-    if is_assigned:
-        require_current(node.assigned.membership(group), command.member, command.generation)
-    else:
-        node.classic.require_commit(group, command.member, command.generation, command.instance)
+    _require_member(node, group, command)
     present = {one.topic for one in command.offsets if one.topic in node.open}
     groups.require_room(node, map(node.topic, present), group)
     refused: list[PenstockError | None] = []
-    for one in command.offsets:
+    for committed in command.offsets:
         try:
-            if is_assigned:
-                place = TopicPartition(one.topic, one.partition)
+            if _require_member(node, group, command):
+                place = TopicPartition(committed.topic, committed.partition)
                 require_owner(node.assigned.membership(group), command.member, place)
             else:
-                node.assigned.require_unowned(group, one.topic, one.partition)
-            _commit(node, group, one, command.member, now)
+                node.assigned.require_unowned(group, committed.topic, committed.partition)
+            _commit(node, group, committed, command.member, now)
             refused.append(None)
         except Fatal:
             raise
         except PenstockError as error:
             refused.append(error.fresh())
+        now = yield 1
     return refused
+
+
+def _require_member(node: "Node", group: str, command: CommitOffsets) -> bool:
+    """Refused unless the member is one of now. True: of a group whose partitions the broker assigns."""
+    membership = node.assigned.membership(group)
+    if command.member in membership.members:
+        require_current(membership, command.member, command.generation)
+        return True
+    node.classic.require_commit(group, command.member, command.generation, command.instance)
+    return False
 
 
 def _commit(node: "Node", group: str, committed: CommittedOffset, member: str, now: Now) -> None:
@@ -172,24 +193,33 @@ def _commit(node: "Node", group: str, committed: CommittedOffset, member: str, n
         partition.record(records, now)
 
 
-def list_committed(node: "Node", command: ListCommitted, _now: Now) -> list[CommittedOffset]:
-    found = []
-    for partition in node.partitions():
-        number = partition.machine.numbers.get(command.group)
-        if number is None or not command.covers(partition.topic):
-            continue
-        machine = partition.machine
-        floor, note = machine.groups[number].progress.floor, machine.notes.get(number, "")
-        # Members of our own kinds of groups move the floor by what they finish.
-        has_moved = number in machine.modes and floor > partition.messages.start_offset
-        is_stable = not machine.groups[number].commits
-        if number in machine.notes or has_moved or not is_stable:
-            is_known = number in machine.notes or has_moved
-            offset = floor if is_known else _NEVER_COMMITTED
-            found.append(
-                CommittedOffset(partition.topic, partition.number, offset, note, is_stable)
-            )
-    return found
+def list_committed(
+    node: "Node", command: ListCommitted, _now: Now
+) -> Slices[list[CommittedOffset]]:
+    offsets: list[CommittedOffset] = []
+    for partition in partitions_in(node, filter(command.covers, [*node.open])):
+        committed = _committed(partition, command.group)
+        if committed is not None:
+            offsets.append(committed)
+        yield 1
+    return offsets
+
+
+def _committed(partition: Partition, group: str) -> CommittedOffset | None:
+    machine = partition.machine
+    number = machine.numbers.get(group)
+    if number is None:
+        return None
+    delivery = machine.groups[number]
+    floor = delivery.progress.floor
+    # Members of our own kinds of groups move the floor by what they finish.
+    has_moved = number in machine.modes and floor > partition.messages.start_offset
+    is_stable, is_known = not delivery.commits, number in machine.notes or has_moved
+    if is_stable and not is_known:
+        return None
+    offset = floor if is_known else _NEVER_COMMITTED
+    note = machine.notes.get(number, "")
+    return CommittedOffset(partition.topic, partition.number, offset, note, is_stable)
 
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {

@@ -27,6 +27,8 @@ from ...api.groups import (
     Mode,
     Move,
     OpenGroup,
+    PartitionLag,
+    PartitionLanes,
     PartitionOffset,
     PlanReset,
     Rebalance,
@@ -37,6 +39,7 @@ from ...api.receipts import Place, write_receipt
 from ...api.start import EARLIEST, Start
 from ...delivery import Delivery
 from ...delivery.commands import rewind
+from ...delivery.leases import Lease
 from ...delivery.offsets import each_offset
 from ...errors import GroupBusy, NotFound, Refused
 from ...groups import Membership
@@ -48,6 +51,8 @@ from ..partition.changes import Handler
 from ..partition.records import ModeSet, PartitionRecord
 from ..partition.slots import Partitions
 from ..partition.start import offset_in, visible_end
+from ..topics import INTERNAL_PREFIX
+from ..walks import Slices, groups_in, is_open, names_on, partitions_in, topics_covered
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -74,11 +79,21 @@ def _places(node: "Node", command: GroupCommand[Any]) -> Places:
     return groups.existing(_partitions(node, command), command.group)
 
 
-def _places_known(node: "Node", command: GroupCommand[Any]) -> Places:
-    """Where a group reads. Nowhere yet, if members of Kafka's classic protocol have committed nothing. NotFound."""
-    if _classic_members(node, command):
-        return groups.places_of(_partitions(node, command), command.group)
-    return _places(node, command)
+def _readings(
+    node: "Node", command: GroupCommand[Any]
+) -> Iterator[tuple[Partition, Delivery | None]]:
+    """The partitions that a command covers, each with what its group has done there, looked up when it is asked for."""
+    is_internal = command.group.startswith(INTERNAL_PREFIX)
+    for partition in partitions_in(node, topics_covered(node, command)):
+        number = None if is_internal else partition.machine.numbers.get(command.group)
+        yield partition, None if number is None else partition.machine.groups[number]
+
+
+def _require_known(node: "Node", command: GroupCommand[Any], *, is_reading: bool) -> None:
+    """NotFound, unless the group reads something, or has members of Kafka's classic protocol, that have committed
+    nothing."""
+    if not is_reading and not _classic_members(node, command):
+        raise NotFound("group", command.group)
 
 
 def _classic_members(node: "Node", command: GroupCommand[Any]) -> Sequence[ClassicMember]:
@@ -86,8 +101,10 @@ def _classic_members(node: "Node", command: GroupCommand[Any]) -> Sequence[Class
 
 
 def _by_topic(places: Places) -> dict[str, Places]:
-    names = sorted({partition.topic for partition, _ in places})
-    return {name: [one for one in places if one[0].topic == name] for name in names}
+    by_topic: dict[str, list[tuple[Partition, Delivery]]] = {}
+    for place in places:
+        by_topic.setdefault(place[0].topic, []).append(place)
+    return dict(sorted(by_topic.items()))
 
 
 def open_group(node: "Node", command: OpenGroup, now: Now) -> None:
@@ -105,47 +122,68 @@ def close_group(node: "Node", command: CloseGroup, now: Now) -> None:
     node.pollers.forget_group(command.group)
 
 
-def list_groups(node: "Node", command: ListGroups, _now: Now) -> dict[str, list[str]]:
-    found: dict[str, set[str]] = {}
-    for partition in _partitions(node, command):
-        for name, _ in partition.user_groups():
-            found.setdefault(name, set()).add(partition.topic)
-    for name, group in node.classic.groups.items():
-        for member in members_seen(group, command):
+def list_groups(node: "Node", command: ListGroups, _now: Now) -> Slices[dict[str, list[str]]]:
+    topics_of: dict[str, set[str]] = {}
+    for topic in topics_covered(node, command):
+        names = yield from names_on(node, topic)
+        for name in names:
+            topics_of.setdefault(name, set()).add(topic)
+            yield 1
+    for name in [*node.classic.groups]:
+        members = members_seen(node.classic.groups.get(name), command)
+        for member in members:
             topics = filter(command.covers, node.open.keys() & member.topics)
-            found.setdefault(name, set()).update(topics)
-    return {name: sorted(topics) for name, topics in sorted(found.items())}
+            topics_of.setdefault(name, set()).update(topics)
+        yield 1 + len(members)
+    return {name: sorted(topics) for name, topics in sorted(topics_of.items())}
 
 
-def describe_group(node: "Node", command: DescribeGroup, now: Now) -> GroupFacts:
-    places = _places_known(node, command)
-    membership = node.assigned.membership(command.group)
-    held = Counter[str]()
-    for _, delivery in places:
-        held.update(delivery.leases.held_by)
+def describe_group(node: "Node", command: DescribeGroup, now: Now) -> Slices[GroupFacts]:
+    group, modes, held = command.group, dict[str, Mode](), Counter[str]()
+    for partition, delivery in _readings(node, command):
+        if delivery is not None:
+            mode = partition.machine.modes.get(delivery.group, Mode.UNDECIDED)
+            if modes.setdefault(partition.topic, mode) is Mode.UNDECIDED:
+                modes[partition.topic] = mode
+            held.update(delivery.leases.held_by)
+            yield len(delivery.leases.held_by)
+        now = yield 1
+    _require_known(node, command, is_reading=bool(modes))
+    members: list[MemberFacts] = []
+    for name in [*node.assigned.membership(group).members]:
+        membership = node.assigned.membership(group)
+        member = membership.members.get(name)
+        if member is not None and command.covers_one_of(member.topics):
+            members.append(_member_facts(node, membership, name, command))
+            yield len(member.owned)
+        now = yield 1
+    membership = node.assigned.membership(group)
     facts = GroupFacts(
-        command.group,
+        group,
         membership.state,
         membership.generation,
         membership.assignor.value,
-        {topic: str(groups.mode_of(some)) for topic, some in _by_topic(places).items()},
-        tuple(
-            MemberFacts(
-                one.id,
-                one.client,
-                tuple(sorted(filter(command.covers, one.topics))),
-                tuple(part for part in membership.readable(one.id) if command.covers(part.topic)),
-                tuple(part for part in membership.to_release(one.id) if command.covers(part.topic)),
-                *node.assigned.last_poll(command.group, one.id),
-            )
-            for one in membership.members.values()
-            if command.covers_one_of(one.topics)
-        ),
+        {topic: str(mode) for topic, mode in sorted(modes.items())},
+        tuple(members),
         tuple(_seen(membership, command)),
         dict(sorted(held.items())),
-        node.pollers.of_group(command.group, command.covers, now),
+        node.pollers.of_group(group, command.covers, now),
     )
     return _with_classic(node, command, facts)
+
+
+def _member_facts(
+    node: "Node", membership: Membership, name: str, command: DescribeGroup
+) -> MemberFacts:
+    member = membership.members[name]
+    return MemberFacts(
+        name,
+        member.client,
+        tuple(sorted(filter(command.covers, member.topics))),
+        tuple(part for part in membership.readable(name) if command.covers(part.topic)),
+        tuple(part for part in membership.to_release(name) if command.covers(part.topic)),
+        *node.assigned.last_poll(command.group, name),
+    )
 
 
 def _with_classic(node: "Node", command: DescribeGroup, facts: GroupFacts) -> GroupFacts:
@@ -166,13 +204,20 @@ def _with_classic(node: "Node", command: DescribeGroup, facts: GroupFacts) -> Gr
     )
 
 
-def list_rebalances(node: "Node", command: ListRebalances, _now: Now) -> dict[str, list[Rebalance]]:
-    reading = {name for one in _partitions(node, command) for name, _ in one.user_groups()}
-    return {
-        name: [*_seen(membership, command)]
-        for name, membership in node.assigned.groups.items()
-        if name in reading
-    }
+def list_rebalances(
+    node: "Node", command: ListRebalances, _now: Now
+) -> Slices[dict[str, list[Rebalance]]]:
+    reading: set[str] = set()
+    for partition in partitions_in(node, topics_covered(node, command)):
+        reading |= node.assigned.groups.keys() & partition.machine.numbers.keys()
+        yield 1
+    rebalances: dict[str, list[Rebalance]] = {}
+    for name in [*node.assigned.groups]:
+        membership = node.assigned.groups.get(name)
+        if membership is not None and name in reading:
+            rebalances[name] = [*_seen(membership, command)]
+        yield 1
+    return rebalances
 
 
 def _seen(membership: Membership, command: ScopedCommand[Any]) -> Iterator[Rebalance]:
@@ -198,15 +243,21 @@ def _seen(membership: Membership, command: ScopedCommand[Any]) -> Iterator[Rebal
             )
 
 
-def describe_lag(node: "Node", command: DescribeLag, now: Now) -> GroupLag:
-    places = _places_known(node, command)
-    topics = {partition.topic for partition, _ in places}
+def describe_lag(node: "Node", command: DescribeLag, now: Now) -> Slices[GroupLag]:
+    lags: list[PartitionLag] = []
+    topics: set[str] = set()
+    for partition, delivery in _readings(node, command):
+        if delivery is not None:
+            lags.append(groups.lag_of(partition, delivery, now))
+            topics.add(partition.topic)
+        now = yield 1
+    _require_known(node, command, is_reading=bool(lags))
     return GroupLag(
-        [groups.lag_of(partition, delivery, now) for partition, delivery in places],
+        lags,
         [
-            FaultyPartition(one.topic, one.number, one.path, one.reason)
-            for one in node.faults()
-            if one.topic in topics
+            FaultyPartition(fault.topic, fault.number, fault.path, fault.reason)
+            for fault in node.faults()
+            if fault.topic in topics
         ],
     )
 
@@ -226,54 +277,85 @@ def describe_backlog(node: "Node", command: DescribeBacklog, _now: Now) -> Group
     )
 
 
-def describe_lanes(node: "Node", command: DescribeLanes, now: Now) -> dict[str, TopicLanes]:
-    by_topic: dict[str, dict[str, list[tuple[Partition, Delivery]]]] = {}
-    for partition in _partitions(node, command):
-        for name, delivery in partition.user_groups():
-            if command.group in (None, name):
-                readers = by_topic.setdefault(partition.topic, {})
-                readers.setdefault(name, []).append((partition, delivery))
-    if command.group is not None and not by_topic:
+def describe_lanes(node: "Node", command: DescribeLanes, now: Now) -> Slices[dict[str, TopicLanes]]:
+    lanes: dict[str, TopicLanes] = {}
+    for topic in sorted(topics_covered(node, command)):
+        unfinished = Counter[str]()
+        for partition in partitions_in(node, [topic]):
+            for name, delivery in groups_in(node, partition, command.group):
+                unfinished[name] += groups.unfinished(partition, delivery)
+                yield 1
+            now = yield 1
+        if not unfinished:
+            continue
+        # Of the groups that are furthest behind, the first by name.
+        furthest = min(unfinished, key=lambda name: (-unfinished[name], name))
+        stats: list[PartitionLanes] = []
+        for partition in partitions_in(node, [topic]):
+            number = partition.machine.numbers.get(furthest)
+            if number is not None:
+                delivery = partition.machine.groups[number]
+                stats.append(consumption.lane_stats(partition, delivery, now))
+            now = yield 1
+        lanes[topic] = TopicLanes(furthest, stats)
+    if command.group is not None and not lanes:
         raise NotFound("group", command.group[:60])
-    found: dict[str, TopicLanes] = {}
-    for topic, readers in sorted(by_topic.items()):
-        name = max(sorted(readers), key=lambda one: _unfinished(readers[one]))
-        lanes = [consumption.lane_stats(*place, now) for place in readers[name]]
-        found[topic] = TopicLanes(name, lanes)
-    return found
+    return lanes
 
 
-def _unfinished(places: Places) -> int:
-    return sum(groups.unfinished(*place) for place in places)
+def list_in_flight(node: "Node", command: ListInFlight, now: Now) -> Slices[list[InFlight]]:
+    in_flight: list[InFlight] = []
+    is_reading = False
+    for partition, delivery in _readings(node, command):
+        is_reading = is_reading or delivery is not None
+        leases = {} if delivery is None else delivery.leases.by_number
+        for number in [*leases]:
+            if delivery is not None and number in leases and is_open(node, partition):
+                before = len(in_flight)
+                in_flight += _in_flight(partition, delivery, leases[number], now)
+                now = yield len(in_flight) - before
+        now = yield 1
+    _require_known(node, command, is_reading=is_reading)
+    return in_flight
 
 
-def list_in_flight(node: "Node", command: ListInFlight, now: Now) -> list[InFlight]:
-    return [one for place in _places_known(node, command) for one in _in_flight(*place, now)]
-
-
-def _in_flight(partition: Partition, delivery: Delivery, now: Now) -> Iterator[InFlight]:
+def _in_flight(
+    partition: Partition, delivery: Delivery, lease: Lease, now: Now
+) -> Iterator[InFlight]:
     place = Place(partition.topic, partition.number, delivery.group)
-    for lease in delivery.leases.by_number.values():
-        for term in lease.terms:
-            left_ms = max(0, term.deadline_ns - now.monotonic_ns) // _MS
-            for offset in each_offset(term.offsets):
-                failure = delivery.failures.get(offset)
-                attempts = delivery.attempts_of(offset)
-                yield InFlight(
-                    write_receipt(place, offset, attempts, lease.number),
-                    partition.topic,
-                    partition.number,
-                    offset,
-                    lease.member,
-                    attempts,
-                    lease.at_ns if failure is None else failure.first_delivery_ns,
-                    lease.at_ns,
-                    left_ms,
-                )
+    for term in lease.terms:
+        left_ms = max(0, term.deadline_ns - now.monotonic_ns) // _MS
+        for offset in each_offset(term.offsets):
+            failure = delivery.failures.get(offset)
+            attempts = delivery.attempts_of(offset)
+            yield InFlight(
+                write_receipt(place, offset, attempts, lease.number),
+                partition.topic,
+                partition.number,
+                offset,
+                lease.member,
+                attempts,
+                lease.at_ns if failure is None else failure.first_delivery_ns,
+                lease.at_ns,
+                left_ms,
+            )
 
 
-def plan_reset(node: "Node", command: PlanReset, _now: Now) -> dict[str, list[Move]]:
-    return _planned(_places_to_reset(node, command), command.to)
+def plan_reset(node: "Node", command: PlanReset, _now: Now) -> Slices[dict[str, list[Move]]]:
+    moves: dict[str, list[Move]] = {}
+    if command.partitions is not None:
+        for place in _places_to_reset(node, command):
+            moves.setdefault(place[0].topic, []).append(_move(*place, command.to))
+            yield 1
+        return moves
+    for partition, delivery in _readings(node, command):
+        if delivery is not None:
+            move = _move(partition, delivery, command.to)
+            moves.setdefault(partition.topic, []).append(move)
+        yield 1
+    if not moves:
+        raise NotFound("group", command.group)
+    return dict(sorted(moves.items()))
 
 
 def _places_to_reset(node: "Node", command: PlanReset | ResetGroup) -> Places:
@@ -292,19 +374,13 @@ def _places_to_reset(node: "Node", command: PlanReset | ResetGroup) -> Places:
     return [by_number[number] for number in sorted(set(command.partitions))]
 
 
-def _planned(places: Places, to: Start) -> dict[str, list[Move]]:
-    return {
-        topic: [
-            Move(
-                partition.number,
-                delivery.progress.floor,
-                offset_in(partition.messages, to),
-                delivery.leases.in_flight,
-            )
-            for partition, delivery in some
-        ]
-        for topic, some in _by_topic(places).items()
-    }
+def _move(partition: Partition, delivery: Delivery, to: Start) -> Move:
+    return Move(
+        partition.number,
+        delivery.progress.floor,
+        offset_in(partition.messages, to),
+        delivery.leases.in_flight,
+    )
 
 
 def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[Move]]:
@@ -316,7 +392,7 @@ def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[M
         node.classic.require_empty(group)
     for partition, delivery in places:
         consumption.expire(partition, delivery, now)
-    moves = _planned(places, command.to)
+    moves = {topic: [_move(*place, command.to) for place in some] for topic, some in topics.items()}
     in_flight = sum(one.in_flight for some in moves.values() for one in some)
     is_held = in_flight or any(delivery.commits for _, delivery in places)
     if is_held and not command.is_forced:
