@@ -18,12 +18,11 @@ from penstock.api.groups import (
     ListGroups,
     ListRebalances,
 )
-from penstock.api.health import EventKind, Findings
+from penstock.api.health import EventKind, Findings, SeeHealth
 from penstock.api.members import JoinGroup, LeaveGroup, PollMember
 from penstock.api.principals import LOCAL
 from penstock.api.publish import Delayed, Publish, PublishEach, Schedule
 from penstock.broker import Node, Now
-from penstock.broker.findings import findings_of
 from penstock.broker.partition import FORMAT
 from penstock.broker.partition.partitioner import partition_of
 from penstock.broker.partition.records import GroupClosed, PartitionRecord
@@ -74,7 +73,7 @@ def test_a_partition_that_fails_later_is_none_that_the_start_found() -> None:
     world = with_a_fault()
     lost = DamagedFile(LOST.replace("partition-1", "partition-0"), "it has vanished")
     world.node.fail(world.node.partition(TOPIC, 0), lost)
-    found = findings_of(world.node)
+    found = world.execute(SeeHealth()).findings
     assert found.recovery_text() == "1 event at the start, 0 bytes cut off"
     assert (found.damage_text(), found.is_damaged) == ("2 faulty partitions", True)
     late = Findings([], found.faulty[1:], [], 0)
@@ -261,10 +260,10 @@ def test_damage_in_the_middle_of_the_state_makes_its_partition_faulty() -> None:
 
 def test_a_topic_that_is_made_again_under_the_name_of_a_faulty_one_is_not_faulty() -> None:
     world = with_a_fault()
-    assert findings_of(world.node).faulty
+    assert world.execute(SeeHealth()).findings.faulty
     world.delete()
     world.topic(partitions=3)
-    found = findings_of(world.node)
+    found = world.execute(SeeHealth()).findings
     assert (found.faulty, found.is_damaged, found.damage_text()) == ([], False, "ok")
 
 

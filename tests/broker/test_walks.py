@@ -17,6 +17,8 @@ from penstock.api.classic import (
     ListCommitted,
 )
 from penstock.api.command import Command
+from penstock.api.commits import ListCommitNames, OpenStaging
+from penstock.api.delays import DescribeDelays
 from penstock.api.groups import (
     DescribeGroup,
     DescribeLag,
@@ -26,14 +28,26 @@ from penstock.api.groups import (
     ListRebalances,
     PlanReset,
 )
-from penstock.api.keys import CreateKey, Credential, NewKey, RevokeKey, RotateKey
+from penstock.api.health import SeeFigures, SeeHealth, SeeLags, SeeReliability, SeeStored
+from penstock.api.journeys import DescribeJourneys
+from penstock.api.keys import (
+    CreateKey,
+    Credential,
+    ListKeys,
+    NewKey,
+    RevokeKey,
+    RotateKey,
+)
 from penstock.api.members import JoinGroup
 from penstock.api.principals import LOCAL, Principal, Role
 from penstock.api.queries import ListEnds
+from penstock.api.schedules import CreateSchedule, ListSchedules, Recurrence, Timing
 from penstock.api.start import EARLIEST
 from penstock.api.topics import DescribeLayouts, DescribeTopic, DescribeTopics, ListTopics
+from penstock.api.transactions import InitProducer, ListTransactions, SeeTransactionStats
 from penstock.broker.walks import Walk
 from penstock.errors import Forbidden, NotFound, PenstockError, Unauthenticated, Unavailable
+from penstock.model import Message
 
 from .world import World
 
@@ -67,6 +81,24 @@ WALKS: list[Command] = [
     ListClassic(),
     ListClassic(prefixes=("other.",)),
     ListCommitted(group="committed"),
+    SeeHealth(),
+    SeeFigures(groups_max=1),
+    SeeFigures(groups_max=100, prefixes=("mine.",)),
+    SeeLags(),
+    SeeReliability(prefixes=("other.",)),
+    SeeStored(),
+    SeeStored(prefixes=("mine.",)),
+    DescribeDelays(),
+    DescribeJourneys(),
+    DescribeJourneys(topic=NAMES[5]),
+    DescribeDelays(NAMES[3]),
+    ListSchedules(NAMES[3]),
+    ListKeys(),
+    ListTransactions(),
+    ListTransactions(limit=1),
+    SeeTransactionStats(),
+    ListCommitNames(),
+    ListCommitNames(after="name-0", limit=1),
     CommitOffsets("committed", tuple(CommittedOffset(name, 0, 0, "again") for name in ASKED)),
 ]
 # What an entry may bring with it: a group its members, a topic the names of its groups.
@@ -94,6 +126,13 @@ def busy() -> World:
             topic_names=(NAMES[2], NAMES[6]),
         )
     )
+    for number in range(3):
+        world.execute(InitProducer(f"producer-{number}"))
+        world.execute(OpenStaging(f"name-{number}", 1, "writer"))
+        world.execute(CreateKey(f"key-{number}", Role.READONLY))
+        timing = Timing("", 3_600_000)
+        recurrence = Recurrence(timing, Message(b"tick"))
+        world.execute(CreateSchedule(NAMES[3], f"schedule-{number}", recurrence))
     offsets = tuple(CommittedOffset(name, 0, 0, "note") for name in NAMES[::2])
     world.execute(CommitOffsets("committed", offsets))
     return world

@@ -182,6 +182,7 @@ class ListCommitNames(Command[list[CommitNameFacts]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_TRANSACTIONS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     after: str = ""
     limit: Annotated[int, Within(1, PAGE_MAX + 1, is_cut=True)] = 1000
 

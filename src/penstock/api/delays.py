@@ -181,6 +181,7 @@ class DescribeDelays(Command[dict[str, list[DelayStats]]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_STATS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     topic: str | None = None
 
     def topics(self) -> Iterable[str]:

@@ -156,6 +156,7 @@ class SeeHealth(Command[Health], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_HEALTH
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
 
 
 class DeliveryFigures(msgspec.Struct, frozen=True):
@@ -191,7 +192,7 @@ class SeeLags(ScopedCommand[dict[str, LagFigures]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_GROUPS
     is_query: ClassVar[bool] = True
-    is_long: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -207,6 +208,7 @@ class SeeStored(ScopedCommand[Stored], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_STATS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
 
 
 class SeeFigures(ScopedCommand[list[Sample]], frozen=True):
@@ -217,7 +219,7 @@ class SeeFigures(ScopedCommand[list[Sample]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_STATS
     is_query: ClassVar[bool] = True
-    is_long: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     groups_max: int
 
 
@@ -226,3 +228,4 @@ class SeeReliability(ScopedCommand[dict[str, DeliveryFigures]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_STATS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True

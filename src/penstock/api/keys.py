@@ -105,6 +105,7 @@ class ListKeys(Command[list[KeyDescription]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_KEYS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     within: Names = ()
 
     def topics(self) -> Iterable[str]:

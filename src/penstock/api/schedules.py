@@ -109,6 +109,7 @@ class ListSchedules(_OfTopic[list[ScheduleDescription]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_SCHEDULES
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
 
 
 class GetSchedule(_OfSchedule[ScheduleDescription], frozen=True):

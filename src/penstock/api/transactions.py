@@ -211,6 +211,7 @@ class ListTransactions(Command[list[Transaction]], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_TRANSACTIONS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     state: str | None = None
     after: int = -1
     limit: Annotated[int, Within(1, PAGE_MAX + 1, is_cut=True)] = 1000
@@ -234,6 +235,7 @@ class SeeTransactionStats(Command[TransactionStats], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_TRANSACTIONS
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
 
     def topics(self) -> Iterable[str]:
         return EVERY_TOPIC

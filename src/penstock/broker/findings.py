@@ -2,13 +2,20 @@
 
 from ..api.health import EventKind, Findings, RecoveryEvent
 from .catalogue import Catalogue
+from .walks import Slices
 
 
-def findings_of(node: Catalogue) -> Findings:
+def findings_of(node: Catalogue) -> Slices[Findings]:
     """What there is to tell. What the start found of a topic that is deleted since is of no use to anyone."""
-    found = [one for one in node.recovery if not one.topic or _is_there(node, one)]
-    faulty = [one for one in found if one.kind is EventKind.PARTITION_FAULTY]
-    recovery = [one for one in found if one.is_of_start]
+    faulty: list[RecoveryEvent] = []
+    recovery: list[RecoveryEvent] = []
+    for event in [*node.recovery]:
+        if not event.topic or _is_there(node, event):
+            if event.kind is EventKind.PARTITION_FAULTY:
+                faulty.append(event)
+            if event.is_of_start:
+                recovery.append(event)
+        yield 1
     return Findings(recovery, faulty, node.damage.newest(), node.damage.batches.total())
 
 

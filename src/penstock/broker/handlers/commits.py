@@ -1,7 +1,7 @@
 """Named commits: stagings, the commit that publishes some of them once, and a look at names."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import nsmallest
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command
@@ -21,7 +21,14 @@ from ...api.commits import (
 from ...api.publish import PublishBatch
 from ...api.transactions import Participant, Staged
 from ...codec import Marks
-from ...errors import CommitInProgress, MalformedBatch, Refused, StagingMismatch, UnknownStaging
+from ...errors import (
+    CommitInProgress,
+    MalformedBatch,
+    NotFound,
+    Refused,
+    StagingMismatch,
+    UnknownStaging,
+)
 from ...model import check_name
 from ...transactions.names import (
     SEQUENCE_MAX,
@@ -38,6 +45,7 @@ from ..partition.changes import Handler
 from ..partition.staged_batches import client_batch_to_stage
 from ..partition.staging import answered_count
 from ..validation import require_valid
+from ..walks import Slices
 from .staged_messages import SEQUENCE_MAX as STAGED_SEQUENCE_MAX
 from .staged_messages import check_sequence, placed, stage_encoded, stage_messages
 
@@ -165,10 +173,22 @@ def drop_stagings(node: "Node", command: DropStagings, now: Now) -> int:
     return len(found)
 
 
-def list_names(node: "Node", command: ListCommitNames, now: Now) -> list[CommitNameFacts]:
-    wanted = (one for one in node.commits.names() if one.name > command.after)
-    found = nsmallest(max(0, command.limit), wanted, key=lambda one: one.name)
-    return [_described(node, one, now) for one in found]
+def list_names(node: "Node", command: ListCommitNames, now: Now) -> Slices[list[CommitNameFacts]]:
+    names: list[str] = []
+    for home in [*node.commits.homes()]:
+        for name in [*home.machine.commit_names.by_name]:
+            if name > command.after:
+                names.append(name)
+            yield 1
+    described: list[CommitNameFacts] = []
+    for name in sorted(names):
+        if len(described) >= command.limit:
+            break
+        with suppress(NotFound):
+            described.append(_described(node, node.commits.find(name), now))
+            yield described[-1].staging_count
+        now = yield 1
+    return described
 
 
 def describe(node: "Node", command: DescribeCommitName, now: Now) -> CommitNameFacts:

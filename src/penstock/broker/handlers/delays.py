@@ -22,6 +22,7 @@ from ...api.delays import (
 from ...errors import NotFound
 from ..partition import Now, Partition, delayed_messages, firing, occurrences
 from ..partition.changes import Handler
+from ..walks import Slices, partitions_in
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -82,9 +83,22 @@ def fire(node: "Node", command: FireDelayed, now: Now) -> Fired:
     return Fired(count, log.end_offset, is_urgent, next_due_ns)
 
 
-def describe(node: "Node", command: DescribeDelays, _now: Now) -> dict[str, list[DelayStats]]:
-    names = sorted(node.open) if command.topic is None else [command.topic]
-    return {name: [*map(delayed_messages.stats_of, node.topic(name).partitions)] for name in names}
+def describe(
+    node: "Node", command: DescribeDelays, _now: Now
+) -> Slices[dict[str, list[DelayStats]]]:
+    names = sorted(node.open) if command.topic is None else [node.topic(command.topic).facts.name]
+    stats: dict[str, list[DelayStats]] = {}
+    for name in names:
+        topic, rows = node.open.get(name), list[DelayStats]()
+        for partition in partitions_in(node, [name]):
+            rows.append(delayed_messages.stats_of(partition))
+            yield 1
+        if topic is not None and node.open.get(name) is topic:
+            stats[name] = rows
+        yield 1
+    if command.topic is not None and not stats:
+        raise NotFound("topic", command.topic)
+    return stats
 
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {

@@ -1,10 +1,10 @@
 """How the broker is, and what became of deliveries."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...api.command import Command
+from ...api.command import Command, ScopedCommand
 from ...api.health import (
     DeliveryFigures,
     Health,
@@ -20,21 +20,29 @@ from ...api.health import (
 from ..figures import figures_of
 from ..findings import findings_of
 from ..groups import lag_of
-from ..partition import Now
+from ..partition import Now, Partition
 from ..partition.changes import Handler
+from ..walks import Slices, groups_in, partitions_in
 
 if TYPE_CHECKING:
     from ..node import Node
 
 
-def see_health(node: "Node", _command: SeeHealth, now: Now) -> Health:
-    return Health(node.guard.look(now), findings_of(node), node.disk.free_bytes())
+def see_health(node: "Node", _command: SeeHealth, now: Now) -> Slices[Health]:
+    findings = yield from findings_of(node)
+    return Health(node.guard.look(now), findings, node.disk.free_bytes())
 
 
-def see_figures(node: "Node", command: SeeFigures, now: Now) -> list[Sample]:
-    found = figures_of(node, command.groups_max, now)
+def see_figures(node: "Node", command: SeeFigures, now: Now) -> Slices[list[Sample]]:
+    samples: list[Sample] = []
     is_of_all = command.topic is None and not command.prefixes
-    return [one for one in found if is_of_all or _is_covered(command, one.labels)]
+
+    def tell(name: str, labels: Mapping[str, str], value: float) -> None:
+        if is_of_all or _is_covered(command, labels):
+            samples.append(Sample(name, labels, value))
+
+    yield from figures_of(node, command.groups_max, tell, now)
+    return samples
 
 
 def _is_covered(command: SeeFigures, labels: Mapping[str, str]) -> bool:
@@ -43,43 +51,55 @@ def _is_covered(command: SeeFigures, labels: Mapping[str, str]) -> bool:
     return "group" not in labels if topic is None else command.covers(topic)
 
 
-def see_reliability(node: "Node", command: SeeReliability, _now: Now) -> dict[str, DeliveryFigures]:
-    groups: dict[str, Counter[str]] = {}
-    for partition in node.partitions():
-        if not command.covers(partition.topic):
-            continue
-        for name, one in partition.user_groups():
-            groups.setdefault(name, Counter()).update(
-                in_flight=one.leases.in_flight,
-                waiting=len(one.waiting),
-                dead=one.dead_count,
-                expired=one.expired_count,
-                skipped=one.skipped_count,
+def _covered(node: "Node", command: ScopedCommand[Any]) -> Iterator[Partition]:
+    return partitions_in(node, filter(command.covers, [*node.open]))
+
+
+def see_reliability(
+    node: "Node", command: SeeReliability, _now: Now
+) -> Slices[dict[str, DeliveryFigures]]:
+    figures: dict[str, Counter[str]] = {}
+    for partition in _covered(node, command):
+        for name, delivery in groups_in(node, partition):
+            figures.setdefault(name, Counter()).update(
+                in_flight=delivery.leases.in_flight,
+                waiting=len(delivery.waiting),
+                dead=delivery.dead_count,
+                expired=delivery.expired_count,
+                skipped=delivery.skipped_count,
             )
-    return {name: DeliveryFigures(**figures) for name, figures in groups.items()}
+            yield 1
+        yield 1
+    return {name: DeliveryFigures(**counts) for name, counts in figures.items()}
 
 
-def see_lags(node: "Node", command: SeeLags, now: Now) -> dict[str, LagFigures]:
-    groups: dict[str, LagFigures] = {}
-    for partition in node.partitions():
-        if not command.covers(partition.topic):
-            continue
-        for name, one in partition.user_groups():
-            known, lag = groups.get(name, LagFigures()), lag_of(partition, one, now)
-            groups[name] = LagFigures(
+def see_lags(node: "Node", command: SeeLags, now: Now) -> Slices[dict[str, LagFigures]]:
+    figures: dict[str, LagFigures] = {}
+    for partition in _covered(node, command):
+        for name, delivery in groups_in(node, partition):
+            known, lag = figures.get(name, LagFigures()), lag_of(partition, delivery, now)
+            figures[name] = LagFigures(
                 known.lag + lag.lag,
                 max(known.lag_seconds, lag.lag_seconds),
                 known.in_flight + lag.in_flight,
-                known.waiting + len(one.waiting),
-                known.dead + one.dead_count,
+                known.waiting + len(delivery.waiting),
+                known.dead + delivery.dead_count,
             )
-    return groups
+            now = yield 1
+        now = yield 1
+    return figures
 
 
-def see_stored(node: "Node", command: SeeStored, _now: Now) -> Stored:
-    found = [one for one in node.partitions() if command.covers(one.topic)]
-    topics = sum(map(command.covers, node.open))
-    return Stored(topics, len(found), sum(one.messages.size for one in found))
+def see_stored(node: "Node", command: SeeStored, _now: Now) -> Slices[Stored]:
+    topics = partitions = size = 0
+    for name in [*node.open]:
+        if command.covers(name) and name in node.open:
+            topics += 1
+            for partition in partitions_in(node, [name]):
+                partitions, size = partitions + 1, size + partition.messages.size
+                yield 1
+        yield 1
+    return Stored(topics, partitions, size)
 
 
 HANDLERS: Mapping[type[Command[Any]], Handler] = {

@@ -19,9 +19,10 @@ from ...errors import NotFound, OffsetOutOfRange, Refused, TraceNotFound
 from ...journeys.latency import OTHER
 from ...journeys.traces import is_trace_id, place_of
 from .. import journey_search, journeys
-from ..partition import Now, Partition
+from ..catalogue import Topic
+from ..partition import Now
 from ..partition.changes import Handler
-from ..walks import Slices
+from ..walks import Slices, partitions_in
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -92,25 +93,30 @@ def describe_all(node: "Node", command: DescribeJourneys, _now: Now) -> Slices[J
     names = sorted(filter(command.covers, node.open))
     if command.topic is not None:
         names = [node.topic(command.topic).facts.name]
-    shown = {*names, OTHER} if command.topic is None and not command.prefixes else {*names}
-    topics: list[TopicHistory] = []
+    histories: list[TopicHistory] = []
     for name in names:
-        if name in node.open:
-            partitions = [*node.open[name].partitions]
-            topics.append(_history_of(partitions, name))
+        topic, size, start_ns = node.open.get(name), 0, 0
+        for partition in partitions_in(node, [name]):
+            size += partition.history.size
+            start_ns = max(start_ns, partition.history.start().at_ns)
+            yield 1
+        if topic is not None and node.open.get(name) is topic:
+            histories.append(_history_of(topic, size, start_ns))
         yield 1
-    return JourneyStats(topics, [lane for lane in node.latencies.rows() if lane.topic in shown])
+    shown = {*names, OTHER} if command.topic is None and not command.prefixes else {*names}
+    return JourneyStats(histories, [row for row in node.latencies.rows() if row.topic in shown])
 
 
-def _history_of(partitions: list[Partition], name: str) -> TopicHistory:
-    configs = [one.config for one in partitions]
+def _history_of(topic: Topic, size: int, start_ns: int) -> TopicHistory:
+    partitions, config = topic.partitions.serving, topic.facts.config
+    is_served = bool(partitions)
     return TopicHistory(
-        name,
+        topic.facts.name,
         len(partitions),
-        sum(one.history.size for one in partitions),
-        max((one.history.start().at_ns for one in partitions), default=0),
-        configs[0].journey_retention_hours if configs else 0,
-        configs[0].journey_retention_bytes if configs else 0,
+        size,
+        start_ns,
+        config.journey_retention_hours if is_served else 0,
+        config.journey_retention_bytes if is_served else 0,
     )
 
 

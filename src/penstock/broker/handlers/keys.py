@@ -18,6 +18,7 @@ from ...errors import AlreadyExists, LastAdministrator, NotFound
 from ..keys import KeyRevoked, KeyStored
 from ..partition import Now
 from ..partition.changes import Handler
+from ..walks import Slices
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -67,9 +68,15 @@ def describe_key(node: "Node", command: DescribeKey, _now: Now) -> KeyDescriptio
     return _described(_visible(node, command.key_id, command.within))
 
 
-def list_keys(node: "Node", command: ListKeys, _now: Now) -> list[KeyDescription]:
-    oldest_first = sorted(node.keys.by_id.values(), key=lambda one: one.created_at_ns)
-    return [_described(one) for one in oldest_first if covers(command.within, one.prefixes)]
+def list_keys(node: "Node", command: ListKeys, _now: Now) -> Slices[list[KeyDescription]]:
+    described: list[KeyDescription] = []
+    for key_id in [*node.keys.by_id]:
+        key = node.keys.by_id.get(key_id)
+        if key is not None and covers(command.within, key.prefixes):
+            described.append(_described(key))
+        yield 1
+    # Oldest first.
+    return sorted(described, key=lambda key: key.created_at_ns)
 
 
 def _visible(node: "Node", key_id: str, within: tuple[str, ...]) -> KeyStored:

@@ -37,6 +37,7 @@ from ..partition.changes import Handler
 from ..partition.partitioner import partition_of
 from ..partition.publishing import size_of
 from ..validation import require_valid
+from ..walks import Slices, is_open, partitions_in
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -112,13 +113,19 @@ def _check_timing(node: "Node", timing: Timing, now: Now) -> None:
         raise Refused("a timezone goes with cron, not with every", field="timezone")
 
 
-def list_schedules(node: "Node", command: ListSchedules, _now: Now) -> list[ScheduleDescription]:
-    found = [
-        _described(partition, schedule)
-        for partition in node.topic(command.topic).partitions
-        for schedule in partition.machine.schedules.by_key.values()
-    ]
-    return sorted(found, key=lambda one: one.key)
+def list_schedules(
+    node: "Node", command: ListSchedules, _now: Now
+) -> Slices[list[ScheduleDescription]]:
+    schedules: list[ScheduleDescription] = []
+    for partition in partitions_in(node, [node.topic(command.topic).facts.name]):
+        by_key = partition.machine.schedules.by_key
+        for key in [*by_key]:
+            schedule = by_key.get(key)
+            if schedule is not None and is_open(node, partition):
+                schedules.append(_described(partition, schedule))
+            yield 1
+        yield 1
+    return sorted(schedules, key=lambda schedule: schedule.key)
 
 
 def get(node: "Node", command: GetSchedule, _now: Now) -> ScheduleDescription:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command
@@ -42,6 +41,7 @@ from ..partition.staged_batches import (
 from ..partition.staging import answered_count
 from ..transactions import checked_timeout
 from ..validation import require_valid
+from ..walks import Slices, partitions_in
 from .staged_messages import check_sequence, placed, stage_encoded, stage_messages
 
 if TYPE_CHECKING:
@@ -184,31 +184,57 @@ def describe(node: "Node", command: DescribeTransaction, now: Now) -> Transactio
     return _described(node, _found(node, command.transaction_id)[1], now)
 
 
-def list_transactions(node: "Node", command: ListTransactions, now: Now) -> list[Transaction]:
-    known = {one.value for one in TransactionState}
+def list_transactions(
+    node: "Node", command: ListTransactions, now: Now
+) -> Slices[list[Transaction]]:
+    known = {state.value for state in TransactionState}
     if command.state is not None and command.state not in known:
         raise Refused(f"a state is one of {', '.join(sorted(known))}, not {command.state[:60]}")
-    producers = (
-        producer
-        for home in node.transactions.coordinators()
-        for producer in home.machine.coordinator.producers.values()
-        if command.state in (None, producer.state.value) and producer.producer_id > command.after
-    )
-    ordered = sorted(producers, key=lambda one: one.producer_id)
-    return [_described(node, one, now) for one in islice(ordered, max(0, command.limit))]
+    producer_ids: list[int] = []
+    for home in [*node.transactions.coordinators()]:
+        producers = home.machine.coordinator.producers
+        for producer_id in [*producers]:
+            if producer_id > command.after and _is_in(producers.get(producer_id), command.state):
+                producer_ids.append(producer_id)
+            yield 1
+    transactions: list[Transaction] = []
+    for producer_id in sorted(producer_ids):
+        if len(transactions) >= command.limit:
+            break
+        producer = node.transactions.home(producer_id).machine.coordinator.producers.get(
+            producer_id
+        )
+        if producer is not None and _is_in(producer, command.state):
+            transactions.append(_described(node, producer, now))
+            yield len(producer.participants)
+        now = yield 1
+    return transactions
 
 
-def stats(node: "Node", _command: SeeTransactionStats, now: Now) -> TransactionStats:
-    coordinators = [one.machine.coordinator for one in node.transactions.coordinators()]
-    producers = [one for each in coordinators for one in each.producers.values()]
-    began_ns = min((one.began_ns for one in producers if one.is_open), default=None)
-    stagings = [one.machine.stagings for one in node.partitions()]
-    return TransactionStats(
-        {**Counter(one.state.value for one in producers)},
-        sum(len(one.live) for one in stagings),
-        sum(one.bytes for one in stagings),
-        None if began_ns is None else (now.monotonic_ns - began_ns) // _MS,
-    )
+def _is_in(producer: Producer | None, state: str | None) -> bool:
+    return producer is not None and state in (None, producer.state.value)
+
+
+def stats(node: "Node", _command: SeeTransactionStats, now: Now) -> Slices[TransactionStats]:
+    states, began_ns = Counter[str](), None
+    for home in [*node.transactions.coordinators()]:
+        producers = home.machine.coordinator.producers
+        for producer_id in [*producers]:
+            producer = producers.get(producer_id)
+            if producer is not None:
+                states[producer.state.value] += 1
+                if producer.is_open:
+                    began_ns = min(
+                        producer.began_ns, producer.began_ns if began_ns is None else began_ns
+                    )
+            now = yield 1
+    live = size = 0
+    for partition in partitions_in(node, [*node.open]):
+        stagings = partition.machine.stagings
+        live, size = live + len(stagings.live), size + stagings.bytes
+        now = yield 1
+    open_ms = None if began_ns is None else (now.monotonic_ns - began_ns) // _MS
+    return TransactionStats({**states}, live, size, open_ms)
 
 
 def _described(node: "Node", producer: Producer, now: Now) -> Transaction:
