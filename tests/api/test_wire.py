@@ -32,7 +32,13 @@ from penstock.api.publish import (
 from penstock.api.receipts import Place
 from penstock.api.received import Received
 from penstock.api.spans import TailSpans
-from penstock.api.topics import CreateTopic, DescribeTopic, PartitionFacts, TopicDescription
+from penstock.api.topics import (
+    CreateTopic,
+    DescribeTopic,
+    PartitionFacts,
+    SweepDue,
+    TopicDescription,
+)
 from penstock.api.transactions import StageRecords
 from penstock.broker.handlers import HANDLERS
 from penstock.errors import (
@@ -62,7 +68,7 @@ def back(kind, pieces):
 
 def test_every_command_of_the_node_travels_but_those_of_the_driver():
     """Nor do those of an embedded queue, and those into which the Kafka port translates."""
-    own = {StartWaiting, EndWaiting, PublishAt, CheckBacklog, FireDelayed, TailSpans}
+    own = {StartWaiting, EndWaiting, PublishAt, CheckBacklog, FireDelayed, SweepDue, TailSpans}
     kafka = {one for one in HANDLERS if one.__module__ == classic.__name__} | {
         PublishRecords,
         StageRecords,

@@ -9,8 +9,9 @@ from penstock.api.groups import CloseGroup
 from penstock.api.keys import CreateKey, RevokeKey, RotateKey
 from penstock.api.principals import Role
 from penstock.api.start import EARLIEST
+from penstock.api.topics import SweepDue
 from penstock.broker import Node
-from penstock.broker.sweeps import Due, Sweep, Sweeps, sweep_due
+from penstock.broker.sweeps import Due, Sweep, Sweeps
 from penstock.config import TopicConfig
 from penstock.errors import NoSpace
 from penstock.model import Message
@@ -236,7 +237,7 @@ def test_a_sweep_that_has_no_room_is_still_due_and_the_others_are_done() -> None
     full = f"{world.node.partition('first', 0).messages.directory}/checkpoint"
     world.disk.inject(Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=full))
     with pytest.raises(NoSpace):
-        sweep_due(world.node, world.now())
+        world.execute(SweepDue())
 
     def kept() -> list[int]:
         return [one.messages for name in ("first", "second") for one in world.describe(name)]
@@ -246,7 +247,7 @@ def test_a_sweep_that_has_no_room_is_still_due_and_the_others_are_done() -> None
     assert world.node.sweeps.next_ns > world.now().monotonic_ns
     world.wait(1000)
     assert world.node.sweeps.next_ns <= world.now().monotonic_ns
-    sweep_due(world.node, world.now())
+    world.execute(SweepDue())
     assert kept() == [0, 0, 0, 0]
     assert world.node.sweeps.next_ns > world.now().monotonic_ns
 

@@ -117,11 +117,23 @@ class SweepTopics(Command[dict[str, Swept]], frozen=True):
 
     action: ClassVar[Action] = Action.COMPACT_TOPIC
     is_structural: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     name: str | None = None
     older_than_ns: int | None = None
 
     def topics(self) -> Iterable[str]:
         return EVERY_TOPIC if self.name is None else (self.name,)
+
+
+class SweepDue(Command[None], frozen=True):
+    """Sweep the topics whose time has come. NoSpace, as of `SweepTopics`."""
+
+    action: ClassVar[Action] = Action.COMPACT_TOPIC
+    is_structural: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC
 
 
 class TrimPartition(Command[int], frozen=True):

@@ -1,6 +1,6 @@
 """Groups on the partitions of topics: how they begin, what they have finished, and when they are forgotten."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from ..api.groups import Mode, PartitionLag
@@ -210,25 +210,21 @@ def _age_s(partition: Partition, offset: int, now: Now) -> float:
     return 0.0
 
 
-def expire_idle(partitions: Partitions, now: Now, *, busy: Collection[str] = ()) -> list[str]:
-    """Forget the groups of a topic that no client has asked for a long time on any partition; their names are returned.
-
-    Those that are `busy` have members, which may have good reason not to ask.
-    """
+def forget_idle(partitions: Partitions, group: str, now: Now) -> bool:
+    """Forget a group of a topic, if no client has asked for it for a long time on any partition. True: it was."""
+    places = places_of(partitions, group)
+    if not places:
+        return False
     hours = partitions[0].config.group_retention_hours
-    if hours == OFF:
-        return []
-    known = {name for partition in partitions for name, _ in partition.user_groups()}
-    names = sorted(known.difference(busy))
-    idle = [name for name in names if _is_idle(partitions, name, now, int(hours * _HOUR_NS))]
-    for name in idle:
-        for partition, _ in existing(partitions, name):
-            partition.close_group(name, now)
-    return idle
+    if hours == OFF or not _is_idle(places, now, int(hours * _HOUR_NS)):
+        return False
+    for partition, _ in places:
+        partition.close_group(group, now)
+    return True
 
 
-def _is_idle(partitions: Partitions, group: str, now: Now, retention_ns: int) -> bool:
-    deliveries = [delivery for _, delivery in existing(partitions, group)]
+def _is_idle(places: Sequence[tuple[Partition, Delivery]], now: Now, retention_ns: int) -> bool:
+    deliveries = [delivery for _, delivery in places]
     if any(delivery.leases.in_flight or delivery.commits for delivery in deliveries):
         return False
     active_at_ns = max(delivery.active_at_ns for delivery in deliveries)

@@ -215,9 +215,17 @@ class Node(Catalogue):
         bind_topic(self, name)
         self.assigned.topic_changed(name, now)
 
-    def tick(self, now: Now) -> None:
-        """Let time pass everywhere: retries become ready, unanswered leases come back, delays are over."""
-        due = self._take_due(now)
+    def has_members(self, group: str) -> bool:
+        """Whether a group has members, whichever way its partitions are assigned."""
+        classic = self.classic.groups.get(group)
+        return bool(self.assigned.membership(group).members or (classic and classic.members))
+
+    def tick(self, now: Now, *, partitions_max: int = ALL_ENTRIES) -> None:
+        """Let time pass everywhere: retries become ready, unanswered leases come back, delays are over.
+
+        So many partitions in which something is due have their turn now. The others are due still.
+        """
+        due = self._take_due(now, partitions_max)
         machines = (self.assigned, self.classic, self.transactions, self.commits)
         steps: list[Callable[[], int | None]] = [
             *(partial(_expire, one, now) for one in due),
@@ -244,18 +252,23 @@ class Node(Catalogue):
         delayed = firing.fire(partition, now) if machine.delays.pending else 0
         return delayed + (occurrences.fire(partition, now) if machine.schedules.by_number else 0)
 
-    def _take_due(self, now: Now) -> list[Partition]:
+    def _take_due(self, now: Now, partitions_max: int = ALL_ENTRIES) -> list[Partition]:
         """The partitions in which something may be due. Each has to be expected anew."""
         self._see(now)
         self._note_touched()
-        return self.changes.agenda.take(now.monotonic_ns)
+        return self.changes.agenda.take(now.monotonic_ns, partitions_max)
 
     def _see(self, now: Now) -> None:
         """Take note of the time. If the wall clock was set, what is due by it may be due sooner."""
         self._seen = now
         skew_ns = now.wall_ns - now.monotonic_ns
         if abs(skew_ns - self._skew_ns) > _SKEW_NS_MAX:
-            self._expect(self.partitions(), now)
+            if self._is_firing:
+                # Nothing else is due by the wall clock, and few partitions have any of it.
+                for partition in self.partitions():
+                    machine = partition.machine
+                    if machine.delays.pending or machine.schedules.by_number:
+                        self.changes.agenda.expect(partition, partition.next_firing_ns(now))
             # Known last, because a Ctrl-C may come in between.
             self._skew_ns = skew_ns
 

@@ -4,17 +4,18 @@ Nothing of the times is journaled: a start counts from its own time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..api.topics import Swept
+from ..api.topics import SweepDue, Swept
 from ..config import Cleanup, TopicConfig
 from ..errors import DamagedBatch, DamagedFile, FileMissing, NoSpace
 from . import groups
 from .partition import Now, Partition
 from .partition.cleanup import clear_delayed, clear_staged
-from .partition.removal import compact, retain
+from .partition.removal import compact_steps, retain
+from .walks import Slices, is_open, names_on, partitions_in
 
 if TYPE_CHECKING:
     from .catalogue import Topic
@@ -27,6 +28,8 @@ _LONG_AGO_NS = -(1 << 63)
 _RETRY_NS = 1_000_000_000
 _RETRY_NS_MAX = 60 * _RETRY_NS
 _USUAL = TopicConfig()
+# What has written or removed files was enough for a slice, whatever its budget.
+_WHOLE_SLICE = 1 << 20
 
 
 class Sweep(Enum):
@@ -96,7 +99,7 @@ class Sweeps:
         return interval_ms * _MS * (self._usual_times if interval_ms == usual_ms else 1)
 
 
-def sweep_due(node: "Node", now: Now) -> None:
+def sweep_due(node: "Node", _command: SweepDue, now: Now) -> Slices[None]:
     """Sweep the topics whose time has come; `node.sweeps.next_ns` is when the next will have.
 
     NoSpace: what could be swept without is swept, and what was refused is due again in a while.
@@ -106,20 +109,18 @@ def sweep_due(node: "Node", now: Now) -> None:
     due: dict[str, list[Sweep]] = {}
     for name, sweep in taken:
         due.setdefault(name, []).append(sweep)
-    _, refused = sweep_topics(node, due, now)
+    now = yield 1
+    _, refused = yield from sweep_topics(node, due)
     if taken:
-        node.sweeps.put_back([one for one in taken if one.topic in refused], now.monotonic_ns)
+        again = [one for one in taken if one.topic in refused and one.topic in node.open]
+        node.sweeps.put_back(again, now.monotonic_ns)
     if refused:
         raise next(iter(refused.values())).fresh()
 
 
 def sweep_topics(
-    node: "Node",
-    wanted: Mapping[str, Sequence[Sweep]],
-    now: Now,
-    *,
-    older_than_ns: int | None = None,
-) -> tuple[dict[str, Swept], dict[str, NoSpace]]:
+    node: "Node", wanted: Mapping[str, Sequence[Sweep]], *, older_than_ns: int | None = None
+) -> Slices[tuple[dict[str, Swept], dict[str, NoSpace]]]:
     """What was done to each topic, and why there was no room to sweep the others, which are swept as far as it goes.
 
     One that has no room does not keep the next one from giving some back.
@@ -127,67 +128,107 @@ def sweep_topics(
     swept: dict[str, Swept] = {}
     refused: dict[str, NoSpace] = {}
     for name, sweeps in wanted.items():
-        try:
-            swept[name] = _sweep(node, node.open[name], sweeps, now, older_than_ns)
-        except NoSpace as error:
-            refused[name] = error.fresh()
-    # Have meta know where the logs begin whose first segments went, perhaps before there was no room.
-    moved = [*refused, *(name for name, one in swept.items() if one.segments_removed)]
-    partitions = [one for name in moved for one in node.open[name].partitions]
-    known = node.topics.ends
-    node.note_ends(
-        [one for one in partitions if known.get((one.identity.topic_id, one.number)) != one.ends()],
-        now,
-    )
+        now = yield 1
+        topic = node.open.get(name)
+        if topic is None:
+            continue
+        sweeping = _TopicSweep(node, topic, sweeps, older_than_ns)
+        yield from sweeping.run(now)
+        if sweeping.refusal is not None:
+            refused[name] = sweeping.refusal
+        elif sweeping.is_current():
+            swept[name] = sweeping.swept()
+        if (sweeping.refusal or sweeping.segments) and sweeping.is_current():
+            # Have meta know where the logs begin whose first segments went, perhaps before there was no room.
+            known = node.topics.ends
+            moved = [
+                partition
+                for partition in topic.partitions
+                if known.get((partition.identity.topic_id, partition.number)) != partition.ends()
+            ]
+            now = yield _WHOLE_SLICE
+            node.note_ends([partition for partition in moved if is_open(node, partition)], now)
     return swept, refused
 
 
-def _sweep(
-    node: "Node", topic: "Topic", sweeps: Sequence[Sweep], now: Now, older_than_ns: int | None
-) -> Swept:
-    forgotten: list[str] = []
-    if Sweep.RETENTION in sweeps:
-        busy = [*node.assigned.busy_groups(), *node.classic.busy_groups()]
+class _TopicSweep:
+    """The sweep of one topic, partition by partition."""
+
+    def __init__(
+        self, node: "Node", topic: "Topic", sweeps: Sequence[Sweep], older_than_ns: int | None
+    ) -> None:
+        self._node, self._topic = node, topic
+        self._sweeps, self._older_than_ns = sweeps, older_than_ns
+        self._forgotten: list[str] = []
+        self.segments = self._freed = 0
+        self.refusal: NoSpace | None = None
+
+    def is_current(self) -> bool:
+        """Whether the topic is still there, after a yield."""
+        return self._node.open.get(self._topic.facts.name) is self._topic
+
+    def swept(self) -> Swept:
+        return Swept(self.segments, self._freed, tuple(self._forgotten))
+
+    def run(self, now: Now) -> Slices[None]:
         # A group may have been active on the partitions that cannot be asked.
-        if not topic.partitions.faults:
-            forgotten = groups.expire_idle(topic.partitions, now, busy=busy)
-        node.assigned.forget(forgotten)
-    segments = freed = 0
-    refusal: NoSpace | None = None
-    for partition in [*topic.partitions]:
-        try:
-            removed, bytes_freed = _sweep_partition(partition, sweeps, now, older_than_ns)
-        except (FileMissing, DamagedFile) as error:
-            node.fail(partition, error)
-            continue
-        except NoSpace as error:
-            refusal = refusal or error.fresh()
-            continue
-        segments += removed
-        freed += bytes_freed
-    if refusal is not None:
-        raise refusal.fresh()
-    return Swept(segments, freed, tuple(forgotten))
+        if Sweep.RETENTION in self._sweeps and not self._topic.partitions.faults:
+            yield from self._forget_groups(now)
+        for partition in partitions_in(self._node, [self._topic.facts.name]):
+            if not self.is_current():
+                return
+            before = self.segments
+            try:
+                # The ledger has it. A damaged segment stays as it is, and the others have their turn.
+                with suppress(DamagedBatch):
+                    yield from self._sweep(partition, now)
+            except (FileMissing, DamagedFile) as error:
+                self._node.fail(partition, error)
+            except NoSpace as error:
+                self.refusal = self.refusal or error.fresh()
+            now = yield 1 if self.segments == before else _WHOLE_SLICE
 
+    def _forget_groups(self, now: Now) -> Slices[None]:
+        """Forget the groups that no client has asked for a long time on any partition, and that have no members."""
+        node, partitions = self._node, self._topic.partitions
+        names = yield from names_on(node, self._topic.facts.name)
+        for name in sorted(names):
+            if not self.is_current():
+                return
+            if not node.has_members(name) and groups.forget_idle(partitions, name, now):
+                self._forgotten.append(name)
+                node.assigned.forget([name])
+            now = yield 1 + len(partitions) // 4
 
-def _sweep_partition(
-    partition: Partition, sweeps: Sequence[Sweep], now: Now, older_than_ns: int | None
-) -> tuple[int, int]:
-    """How many segments were removed or written anew, and how many bytes that freed."""
-    is_compacted = partition.config.cleanup is Cleanup.COMPACT
-    segments = freed = 0
-    if Sweep.RETENTION in sweeps:
-        for cleared in (clear_delayed(partition, now), clear_staged(partition, now)):
-            segments += cleared.segments_rewritten
-            freed += cleared.bytes_freed
-    # The ledger has it. A damaged segment stays as it is, and the others have their turn.
-    with suppress(DamagedBatch):
-        if is_compacted and Sweep.COMPACTION in sweeps:
-            compacted = compact(partition, now)
-            segments += compacted.segments_rewritten
-            freed += compacted.bytes_freed
-        elif not is_compacted and Sweep.RETENTION in sweeps:
-            kept = retain(partition, now, older_than_ns)
-            segments += kept.segments_removed
-            freed += kept.bytes_freed
-    return segments, freed
+    def _sweep(self, partition: Partition, now: Now) -> Slices[None]:
+        """Remove segments or write them anew."""
+        is_compacted = partition.config.cleanup is Cleanup.COMPACT
+        if Sweep.RETENTION in self._sweeps:
+            for cleared in (clear_delayed(partition, now), clear_staged(partition, now)):
+                self.segments += cleared.segments_rewritten
+                self._freed += cleared.bytes_freed
+        if is_compacted and Sweep.COMPACTION in self._sweeps:
+            yield from self._compact(partition, now)
+        elif not is_compacted and Sweep.RETENTION in self._sweeps:
+            kept = retain(partition, now, self._older_than_ns)
+            self.segments += kept.segments_removed
+            self._freed += kept.bytes_freed
+
+    def _compact(self, partition: Partition, now: Now) -> Slices[None]:
+        """Step by step; not if another sweep is at it, and no further once the partition is gone."""
+        if partition.messages.is_compacting:
+            return
+        steps = compact_steps(partition, now)
+        with closing(steps):
+            while True:
+                try:
+                    step = next(steps)
+                except StopIteration as end:
+                    self.segments += end.value.segments_rewritten
+                    self._freed += end.value.bytes_freed
+                    return
+                if not isinstance(step, int):
+                    step.sync()
+                yield _WHOLE_SLICE
+                if not is_open(self._node, partition):
+                    return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from ..api.command import Command
 from ..api.keys import Credential
-from ..api.principals import Principal
+from ..api.principals import LOCAL, Principal
 from ..broker.node import Node
 from ..broker.partition import Now
 from ..broker.partition.changes import Done
@@ -48,8 +48,8 @@ class SliceBudgets:
         budget, took_ns = self.entries_for(kind), self._clock.monotonic_ns() - began_ns
         if took_ns < _MEASURED_NS_MIN and entries < budget:
             return
-        # More by steps, because the next entries may take longer; less at once.
-        fitting = entries * _SLICE_NS // took_ns if took_ns > 0 else _ENTRIES_MAX
+        # More by steps, because the next entries may take longer; less at once. One item may count as many entries.
+        fitting = min(entries, budget) * _SLICE_NS // took_ns if took_ns > 0 else _ENTRIES_MAX
         self._entries[kind] = min(max(fitting, _ENTRIES_MIN), 2 * budget, _ENTRIES_MAX)
 
 
@@ -63,7 +63,7 @@ class SlicedCommand(Generic[R]):
         self,
         driver: "ThreadDriver",
         command: Command[R],
-        principal: Principal,
+        principal: Principal = LOCAL,
         credential: Credential | None = None,
         *,
         writers: int = 0,
@@ -79,6 +79,10 @@ class SlicedCommand(Generic[R]):
     @property
     def is_volatile(self) -> bool:
         return self.walk.command.is_volatile
+
+    @property
+    def is_structural(self) -> bool:
+        return self.walk.command.is_structural
 
     def go_on(self) -> bool:
         """Carry out the next slice. True: it is over. Raises what it is refused with; Cancelled: it was closed."""

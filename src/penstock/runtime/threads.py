@@ -19,12 +19,13 @@ from ..api.command import Command
 from ..api.keys import Credential
 from ..api.principals import LOCAL, Principal
 from ..api.publish import StoreMessages
+from ..api.topics import SweepDue
 from ..broker.node import Node
 from ..broker.partition import Now, now_of
 from ..broker.partition.changes import Done
 from ..broker.scram import ScramChallenge
-from ..broker.sweeps import sweep_due
 from ..broker.validation import verdict_of
+from ..broker.walks import ALL_ENTRIES
 from ..config import StorageConfig
 from ..errors import Fatal, PenstockError, Refused, Unavailable
 from ..ports import Disk
@@ -51,6 +52,8 @@ Note = Callable[[], Ticket | None]
 _S_NS = 1_000_000_000
 # A full disk, mostly: what could not be done on time is tried again after this long.
 _RETRY_NS = _S_NS
+# In so many partitions a tick, which holds the lock, does what is due; in the others the next one does.
+_TICKED_MAX = 16
 # Where a test lets a year pass, topics are swept so many times more seldom, unless they say themselves how often.
 _STEPPED_SWEEP_TIMES = 12
 
@@ -147,7 +150,7 @@ class ThreadDriver:
     ) -> R:
         """Carry out a command; return when its effect is as durable as the fsync policy says."""
         if command.is_walk:
-            return SlicedCommand(self, command, principal, credential).run()
+            return self.execute_sliced(SlicedCommand(self, command, principal, credential))
         if command.is_query:
             return self.query(lambda now: self.node.execute(command, principal, now).outcome())
         if command.takes_steps:
@@ -161,6 +164,13 @@ class ThreadDriver:
         if command.is_structural:
             # Consumers that wait at a topic that is gone are let go. Delayed messages that could not be read may have
             # their turn under new settings.
+            self.tick()
+        return reply
+
+    def execute_sliced(self, sliced: SlicedCommand[R]) -> R:
+        """Carry out a command that walks; return when its effect is as durable as the fsync policy says."""
+        reply = sliced.run()
+        if sliced.is_structural:
             self.tick()
         return reply
 
@@ -219,7 +229,8 @@ class ThreadDriver:
         if command.is_volatile and not writers:
             return self._run(command, principal, None)
         self.admit()
-        return self._run(command, principal, self._note(writers))
+        guard = self._point.maintenance() if command.is_structural else None
+        return self._run(command, principal, self._note(writers), guard)
 
     def stage(self, command: Command[R]) -> R:
         """Carry out a command that counts with the end of its transaction: no sync before that is asked for."""
@@ -419,7 +430,7 @@ class ThreadDriver:
 
     def _sweep_on_time(self) -> None:
         try:
-            self.rearrange(lambda now: sweep_due(self.node, now))
+            SlicedCommand(self, SweepDue()).run()
         except Fatal:
             return  # The committer has told all callers.
         except PenstockError as error:
@@ -438,7 +449,7 @@ class ThreadDriver:
             raise
 
     def _tick(self, now: Now) -> None:
-        self.node.tick(now)
+        self.node.tick(now, partitions_max=ALL_ENTRIES if self.is_stepped else _TICKED_MAX)
         # What was too much for one tick is due now, and no other tick comes while the clock stands still.
         while self.is_stepped and self.node.fire(now):
             pass

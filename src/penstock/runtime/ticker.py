@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock, Thread
+from time import sleep
 
 from ..ports import Clock
 from .world import SteppedClock
@@ -11,6 +12,7 @@ NEVER_NS = 1 << 62
 # A wall clock that was set is noticed after so long: what is due by that clock may be due now.
 _SLEEP_S_MAX = 5.0
 _STEP_NS = 10_000_000
+_PAUSE_S = 0.000_05
 
 
 class Ticker:
@@ -76,6 +78,8 @@ class Ticker:
             else:
                 self.due_ns = NEVER_NS
                 self._work()
+                # What is due at once is not done at once: other threads have the lock before.
+                sleep(_PAUSE_S)
 
     def _skew_ns(self) -> int:
         return self._clock.now_ns() - self._clock.monotonic_ns()

@@ -14,6 +14,7 @@ from ...api.topics import (
     DescribeTopics,
     ListTopics,
     PartitionFacts,
+    SweepDue,
     SweepTopics,
     Swept,
     TopicDescription,
@@ -26,7 +27,7 @@ from ..partition import Now, Partition, removal
 from ..partition.changes import Handler
 from ..partition.slots import Fault
 from ..partition.start import visible_end
-from ..sweeps import Sweep, sweep_topics
+from ..sweeps import Sweep, sweep_due, sweep_topics
 from ..topics import config_from, settings_of
 from ..validation import bind_topic
 from ..walks import Slices, slots_in
@@ -56,10 +57,10 @@ def delete_topic(node: "Node", command: DeleteTopic, now: Now) -> None:
     node.delete_topic(command.name, now)
 
 
-def sweep(node: "Node", command: SweepTopics, now: Now) -> dict[str, Swept]:
+def sweep(node: "Node", command: SweepTopics, _now: Now) -> Slices[dict[str, Swept]]:
     chosen = [*node.open] if command.name is None else [node.topic(command.name).facts.name]
     wanted = dict.fromkeys(chosen, (*Sweep,))
-    swept, refused = sweep_topics(node, wanted, now, older_than_ns=command.older_than_ns)
+    swept, refused = yield from sweep_topics(node, wanted, older_than_ns=command.older_than_ns)
     if refused:
         raise next(iter(refused.values()))
     return swept
@@ -147,6 +148,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     AddPartitions: add_partitions,
     DeleteTopic: delete_topic,
     SweepTopics: sweep,
+    SweepDue: sweep_due,
     TrimPartition: trim,
     ListTopics: list_topics,
     DescribeTopic: describe_topic,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 NEVER_NS, NOT_IN_USE = float("inf"), float("-inf")
 # So many entries may be out of date, beside as many as there are partitions, before they are cleared away.
 _STALE_MAX = 64
+_ALL = 1 << 62
 
 
 class Agenda:
@@ -39,14 +40,17 @@ class Agenda:
             if len(self._entries) > 2 * len(self.dues) + _STALE_MAX:
                 self._clear_stale()
 
-    def take(self, now_ns: int) -> list["Partition"]:
-        """The partitions in which something may be due. The caller looks at each, and says when it is to be next."""
-        found: list[Partition] = []
-        while self.next_ns() <= now_ns:
+    def take(self, now_ns: int, partitions_max: int = _ALL) -> list["Partition"]:
+        """The partitions in which something may be due, the most overdue ones if those are more than so many.
+
+        The caller looks at each, and says when it is to be next.
+        """
+        due: list[Partition] = []
+        while len(due) < partitions_max and self.next_ns() <= now_ns:
             partition = heappop(self._entries)[2]
             self.dues[partition] = NEVER_NS
-            found.append(partition)
-        return found
+            due.append(partition)
+        return due
 
     def next_ns(self) -> float:
         """When to look at a partition next, or infinity."""

@@ -1,12 +1,13 @@
 """Removes messages from a partition: by age and size, below an offset, and all but the last of each key."""
 
+from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import replace
 
 from ...config import OFF
 from ...errors import NoSpace, OffsetOutOfRange
-from ...log.compaction import CompactionResult
-from ...log.compaction import compact as compact_segments
+from ...log.compaction import CompactionResult, Syncable
+from ...log.compaction import compact_steps as steps_of_log
 from ...log.trim import RetentionResult, has_expired, release
 from ...log.trim import retain as retain_segments
 from ...model import Offset
@@ -74,11 +75,18 @@ def trim(partition: Partition, before: int, now: Now) -> Offset:
     return log.start_offset
 
 
-def compact(partition: Partition, now: Now) -> CompactionResult:
-    """Of every key keep only the last message. NoSpace: what a snapshot covers is compacted, and there is more."""
+def compact_steps(
+    partition: Partition, now: Now
+) -> Generator[int | Syncable, None, CompactionResult]:
+    """Of every key keep only the last message, in the steps of the log, of some milliseconds each.
+
+    NoSpace: what a snapshot covers is compacted, and there is more.
+    """
     log, has_room = partition.messages, _cover_what_may_go(partition, now)
     first_kept = Offset(min(keep_from(partition, now), partition.snapshot_covers))
-    compacted = compact_segments(log, now_ns=now.wall_ns, keep_from=first_kept)
+    log.sync(with_checkpoint=True)
+    compacted = yield from steps_of_log(log, now_ns=now.wall_ns, keep_from=first_kept)
+    log.sync()
     if not has_room and log.segments[-1].base_offset > partition.snapshot_covers:
         raise NoSpace(reason=_NO_SNAPSHOT)
     return compacted
