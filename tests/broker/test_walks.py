@@ -20,12 +20,14 @@ from penstock.api.command import Command
 from penstock.api.commits import ListCommitNames, OpenStaging
 from penstock.api.delays import DescribeDelays
 from penstock.api.groups import (
+    CloseGroup,
     DescribeGroup,
     DescribeLag,
     DescribeLanes,
     ListGroups,
     ListInFlight,
     ListRebalances,
+    OpenGroup,
     PlanReset,
 )
 from penstock.api.health import SeeFigures, SeeHealth, SeeLags, SeeReliability, SeeStored
@@ -226,6 +228,17 @@ def test_topics_come_and_go_between_slices(command, seed) -> None:
         assert {*told_of_kept(to_builtins(answer, enc_hook=repr))} == {
             *told_of_kept(to_builtins(whole, enc_hook=repr))
         }
+
+
+@pytest.mark.parametrize("command", WALKS, ids=repr)
+def test_groups_come_and_go_between_slices(command) -> None:
+    world, entropy = busy(), random.Random(2)
+    groups: list[str] = []
+    for number, _ in enumerate(slices(world, Walk(command, LOCAL), entropy)):
+        if len(groups) > 3:
+            world.execute(CloseGroup(groups.pop(0)))
+        groups.append(f"new-{number}")
+        world.execute(OpenGroup(groups[-1], tuple(NAMES)))
 
 
 def test_what_has_vanished_is_left_out_and_what_stays_is_whole() -> None:
