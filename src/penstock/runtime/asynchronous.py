@@ -246,7 +246,7 @@ class AsyncDriver:
     async def _in_slices(self, sliced: SlicedCommand[R], *, in_thread: bool) -> R:
         try:
             if in_thread:
-                return await self.in_thread(lambda: self.driver.execute_sliced(sliced))
+                return await self.in_thread(sliced.execute)
             while not sliced.go_on():
                 if self.turns.is_spent():
                     await self.turns.turn()

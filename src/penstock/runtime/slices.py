@@ -124,6 +124,13 @@ class SlicedCommand(Generic[R]):
             self.ticket.wait()
         return self.reply
 
+    def execute(self) -> R:
+        """The reply, as `run` has it. What removed files lets those go on that wait for what is gone."""
+        reply = self.run()
+        if self.is_structural:
+            self._driver.tick()
+        return reply
+
     def close(self) -> None:
         """Go on no more: what it has gathered is let go. If another thread runs a slice, after that."""
         self._is_closed = True

@@ -150,7 +150,7 @@ class ThreadDriver:
     ) -> R:
         """Carry out a command; return when its effect is as durable as the fsync policy says."""
         if command.is_walk:
-            return self.execute_sliced(SlicedCommand(self, command, principal, credential))
+            return SlicedCommand(self, command, principal, credential).execute()
         if command.is_query:
             return self.query(lambda now: self.node.execute(command, principal, now).outcome())
         if command.takes_steps:
@@ -164,13 +164,6 @@ class ThreadDriver:
         if command.is_structural:
             # Consumers that wait at a topic that is gone are let go. Delayed messages that could not be read may have
             # their turn under new settings.
-            self.tick()
-        return reply
-
-    def execute_sliced(self, sliced: SlicedCommand[R]) -> R:
-        """Carry out a command that walks; return when its effect is as durable as the fsync policy says."""
-        reply = sliced.run()
-        if sliced.is_structural:
             self.tick()
         return reply
 
