@@ -64,7 +64,7 @@ IMPURE = CLOCKS_AND_CHANCE | FILES_AND_NETWORK | CONCURRENCY
 WORDS = TIERS[0]
 OUTSIDERS = {  # Packages that live beside the broker, never inside it, and all that they may see.
     "client": WORDS | {"api", "codec", "contexts"},
-    "spark": WORDS | {"api", "codec", "client", "log", "runtime"},
+    "spark": WORDS | {"api", "codec", "client", "contexts", "log", "runtime"},
     "console": (WORDS - {"ports"}) | {"api", "client"},
 }
 

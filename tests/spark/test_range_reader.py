@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 import trustme
 
+from penstock.client import Outgoing
 from penstock.errors import NotFound, Refused, Unauthenticated, Unreachable
-from penstock.spark.batch import read_task
+from penstock.spark.batch import BatchReader, read_task
 from penstock.spark.decoder import ROWS_MAX, ROWS_MIN
 from penstock.spark.losses import DataLoss
 from penstock.spark.offsets import OffsetRange
@@ -243,3 +244,28 @@ def test_a_key_file_is_read_where_it_is_used(broker, topic_of_parts, tmp_path):
     (tmp_path / "two").write_text("a.b\nc.d\n")
     with pytest.raises(Refused, match=r"apiKeyFile .*two: a key is one line"):
         planned(asked(broker, topic_of_parts, apiKeyFile=str(tmp_path / "two")))
+
+
+def test_a_table_that_was_planned_for_a_topic_is_not_read_from_the_one_made_after_it(
+    broker, client, topic, caplog
+):
+    """Spark keeps what was planned with the table, for as long as that lives."""
+    fill(client, topic, 5)
+    lenient = {"failOnDataLoss": "false"}
+    readers = [BatchReader(asked(broker, topic, **more)) for more in ({}, lenient)]
+    tasks = [reader.partitions() for reader in readers]
+    client.delete_topic(topic)
+    client.create_topic(topic, partitions=2)
+    client.publish_many(topic, [Outgoing(b"other", partition=0) for _ in range(9)])
+    with pytest.raises(DataLoss, match="was deleted and made again"):
+        [*readers[0].read(tasks[0][0])]
+    assert [*readers[1].read(tasks[1][0])] == []
+    assert "failOnDataLoss=false" in caplog.text
+    assert "made again" in caplog.text
+
+
+def test_what_is_passed_over_is_logged(broker, client, topic, caplog):
+    fill(client, topic, 5)
+    options = asked(broker, topic, failOnDataLoss="false")
+    assert offsets_in(read_task(options, OffsetRange(topic, 0, 2, 9))) == [2, 3, 4]
+    assert f"failOnDataLoss=false: {topic}/0: the query is at offset 9" in caplog.text

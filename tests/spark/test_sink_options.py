@@ -1,13 +1,17 @@
 """Options and columns of the sink: what is unknown or wrong is refused by name before anything runs."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql.types import StructType
 
-from penstock.errors import Refused
+from penstock.cli.context import write_contexts
+from penstock.contexts import Context, Contexts
+from penstock.errors import Refused, Unreachable
 from penstock.spark.option_reader import UsedBy
+from penstock.spark.options import parse_options
 from penstock.spark.sink_columns import SINK_COLUMNS, check_sink_columns
 from penstock.spark.sink_options import SINK_OPTIONS, parse_sink_options
 from penstock.spark.source import PenstockSource
@@ -54,6 +58,71 @@ def test_options_of_spark_pass_and_a_repeat_has_the_key_of_the_first_run():
     assert plain.batch_key() != plain.batch_key()
     with pytest.raises(Refused, match="sequence is for a batch only"):
         parse_sink_options({"sinkId": "s", "sequence": "7"}, UsedBy.STREAM)
+
+
+@pytest.fixture
+def environment(monkeypatch, tmp_path):
+    """An environment that names no server."""
+    for name in ("PENSTOCK_SERVER", "PENSTOCK_CONTEXT", "PENSTOCK_KEY", "PENSTOCK_CA_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PENSTOCK_CONTEXTS", str(tmp_path / "contexts.json"))
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    "parsed",
+    [
+        lambda **given: parse_sink_options(given, UsedBy.BATCH),
+        lambda **given: parse_options({"subscribe": "orders", **given}, UsedBy.STREAM),
+    ],
+    ids=["sink", "source"],
+)
+def test_the_server_is_that_of_the_option_the_environment_or_the_context(
+    environment, tmp_path, parsed
+):
+    assert parsed().url == "penstock://127.0.0.1:9092"
+    contexts = Contexts(by_name={})
+    key = tmp_path / "key"
+    key.write_text("id.secret")
+    contexts.add("live", Context("penstocks://live:9092", key_file=str(key), ca_file="/ca"))
+    contexts.add("test", Context("penstock://test:9092", key_env="TEST_KEY"))
+    write_contexts(tmp_path / "contexts.json", contexts)
+    live = parsed()
+    assert (live.url, live.api_key_file, live.ca_file) == ("penstocks://live:9092", str(key), "/ca")
+    assert parsed(apiKeyFile="/other").api_key_file == "/other"
+    environment.setenv("TEST_KEY", "secret")
+    environment.setenv("PENSTOCK_CONTEXT", "test")
+    test = parsed()
+    assert (test.url, test.api_key_file, test.key_variable) == (
+        *("penstock://test:9092", None),
+        "TEST_KEY",
+    )
+    assert "secret" not in repr(test), "only the name of the variable travels"
+    environment.setenv("PENSTOCK_SERVER", "penstock://named:9092")
+    assert (parsed().url, parsed().key_variable) == ("penstock://named:9092", None)
+    environment.setenv("PENSTOCK_KEY", "secret")
+    assert parsed().key_variable == "PENSTOCK_KEY"
+    given = parsed(url="penstock://given:9092")
+    assert (given.url, given.key_variable, given.api_key_file) == (
+        "penstock://given:9092",
+        None,
+        None,
+    )
+
+
+def test_a_broker_that_is_not_there_is_told_before_anything_is_planned(environment):
+    """After a moment in which it may come back, and not after the tries that tasks have."""
+    pauses = []
+    environment.setattr(time, "sleep", pauses.append)
+    nowhere = {"url": "penstock://127.0.0.1:9"}
+    sink = PenstockSource({**nowhere, "topic": "t"})
+    source = PenstockSource({**nowhere, "subscribe": "t", "columns": "value"})
+    columns = schema("value binary")
+    for plan in (lambda: sink.writer(columns, False), lambda: source.reader(columns)):
+        pauses.clear()
+        with pytest.raises(Unreachable, match="is the broker running"):
+            plan()
+        assert 0 < sum(pauses) < 3
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,20 @@
 """The writer of the sink without Spark: what tasks stage, and what the driver makes of it."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 
 from penstock.api.commits import DescribeCommitName, ResetCommitName
 from penstock.client import RetryPolicy
-from penstock.errors import Refused
+from penstock.errors import Refused, Unavailable
 from penstock.spark.option_reader import UsedBy
-from penstock.spark.sink import BatchWriter
+from penstock.spark.sink import BatchWriter, StreamWriter
 from penstock.spark.sink_options import parse_sink_options
 
+NOWHERE = "penstock://127.0.0.1:9"
 pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 
 
@@ -135,4 +138,25 @@ def test_a_name_of_another_writer_is_refused_with_the_way_out(broker, client, to
     client.commit_stagings(topic, 0, "another job", [])
     with pytest.raises(Refused, match=f"penstock commits reset {topic}"):
         direct_writer(broker, topic).write(rows(b"1"))
+    assert values(client, topic) == Counter()
+
+
+def test_a_task_that_cannot_reach_the_broker_fails_and_one_that_is_refused_ends_the_query(
+    broker, client, topic, monkeypatch
+):
+    """Spark runs the first one again, perhaps elsewhere; of the other the driver tells the reason."""
+    local = {"sql.streaming.queryId": topic, "streaming.sql.batchId": "0"}
+    context = SimpleNamespace(
+        getLocalProperty=local.get, partitionId=lambda: 0, attemptNumber=lambda: 0
+    )
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
+    given = {"topic": topic, "retries": "0"}
+    away = StreamWriter(parse_sink_options({**given, "url": NOWHERE}, UsedBy.STREAM))
+    with pytest.raises(Unavailable):
+        away.write(rows(b"1"))
+    wrong = iter([pa.RecordBatch.from_pydict({"value": [b"1"], "partition": [9]})])
+    here = StreamWriter(parse_sink_options({**given, "url": broker}, UsedBy.STREAM))
+    failed = here.write(wrong)
+    with pytest.raises(Refused, match="has partitions 0 to 1, not 9"):
+        here.commit([failed], 0)
     assert values(client, topic) == Counter()

@@ -33,7 +33,7 @@ def freeze_loaded_modules() -> None:
 
 
 class Task(InputPartition):
-    """The range that one task of Spark reads. `topic_id`: of which topic, if that was planned before this run."""
+    """The range that one task of Spark reads. `topic_id`: of which topic."""
 
     def __init__(self, wanted: OffsetRange, topic_id: int | None = None) -> None:
         self.wanted, self.topic_id = wanted, topic_id
@@ -49,14 +49,17 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         freeze_loaded_modules()
         with self.asked.connect() as client:
-            ranges = batch_ranges(BrokerEnds(client, self.asked), self.asked)
-        # Spark turns an empty list into one task without a range.
-        return [Task(one) for one in split(ranges, self.asked.tasks_min)]
+            ends = BrokerEnds(client, self.asked)
+            ranges = batch_ranges(ends, self.asked)
+        # Spark keeps the tasks with the table, for all queries of it, also of a topic that was made again since. It
+        # turns an empty list into one task without a range.
+        pieces = split(ranges, self.asked.tasks_min)
+        return [Task(piece, ends.ids[piece.topic]) for piece in pieces]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         if not isinstance(partition, Task):
             return iter(())  # `partitions` returned an empty list.
-        return read_task(self.asked, partition.wanted)
+        return read_task(self.asked, partition.wanted, partition.topic_id)
 
 
 def read_task(

@@ -7,7 +7,7 @@ from ..api.queries import ListEnds, PartitionEnds
 from ..client import Client
 from ..errors import NotFound, Refused
 from .losses import lost_by_retention
-from .offsets import OffsetRange, TopicEndsByName, key_of, partitions_in
+from .offsets import OffsetRange, TopicEndsByName, ids_of, key_of, partitions_in
 from .options import EARLIEST, LATEST, OffsetSpec, SourceOptions
 
 # New topics of a pattern are found after at most so long. A list of all names costs more than the ends of a few.
@@ -20,6 +20,8 @@ class BrokerEnds:
 
     def __init__(self, client: Client, options: SourceOptions) -> None:
         self._client, self._topics = client, options.topics
+        # Of the topics that were asked for last.
+        self.ids: dict[str, int] = {}
         self._names: list[str] = []
         self._names_until_s = 0.0
 
@@ -36,6 +38,7 @@ class BrokerEnds:
             raise NotFound("topic", missing[0])
         found = {name: one for answer in answers for name, one in answer.topics.items()}
         self._check_assigned(found)
+        self.ids = ids_of(found)
         return found
 
     def _matching(self) -> list[str]:

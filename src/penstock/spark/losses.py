@@ -1,7 +1,10 @@
 """Errors of a query whose messages were removed, or are not those that it began with."""
 
+import logging
+
 from ..errors import Refused
 
+_LOG = logging.getLogger("penstock.spark")
 _GO_ON = "Set failOnDataLoss=false to go on without them."
 
 
@@ -9,6 +12,13 @@ class DataLoss(Refused):
     """Messages were removed before the query read them."""
 
     code = "DATA_LOSS"
+
+
+def pass_over(loss: DataLoss, *, is_fatal: bool) -> None:
+    """Raise a loss that is fatal; log any other one, which says which offsets the query goes on without."""
+    if is_fatal:
+        raise loss
+    _LOG.warning("failOnDataLoss=false: %s", str(loss).removesuffix(_GO_ON).rstrip())
 
 
 def lost_by_retention(key: str, wanted: int, earliest: int) -> DataLoss:

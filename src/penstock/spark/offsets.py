@@ -17,7 +17,13 @@ from typing import Any, NamedTuple
 
 from ..api.queries import PartitionEnds, TopicEnds
 from ..errors import Refused
-from .losses import checkpoint_of_another, lost_by_retention, lost_by_shrinking, topic_deleted
+from .losses import (
+    checkpoint_of_another,
+    lost_by_retention,
+    lost_by_shrinking,
+    pass_over,
+    topic_deleted,
+)
 from .options import Topics
 
 Offsets = Mapping[str, int]
@@ -180,10 +186,11 @@ class Advance:
         is_same = start.ids.get(topic, found[topic].id) == found[topic].id
         if is_same and ends.earliest <= first <= ends.latest:
             return first
-        if self.is_loss_fatal:
-            if is_same and first < ends.earliest:
-                raise lost_by_retention(key, first, ends.earliest)
-            raise lost_by_shrinking(key, first, ends.latest, is_same=is_same)
+        if is_same and first < ends.earliest:
+            loss = lost_by_retention(key, first, ends.earliest)
+        else:
+            loss = lost_by_shrinking(key, first, ends.latest, is_same=is_same)
+        pass_over(loss, is_fatal=self.is_loss_fatal)
         return ends.earliest
 
 

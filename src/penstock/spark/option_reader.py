@@ -4,6 +4,8 @@ Source and sink each have a table of options; both refuse an unknown or a wrong 
 """
 
 import json
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,11 +16,13 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ..client import Client, ClientSettings, RetryPolicy
 from ..client.address import checked_key
-from ..errors import Refused, Unauthenticated
+from ..contexts import KEY_VARIABLE, Context, server_and_key
+from ..errors import Refused, Unauthenticated, Unreachable
 from ..model import check_name
 
 DEFAULT_URL = "penstock://127.0.0.1:9092"
 _BACKOFF_MS = 200
+_PLAN_PAUSES_S = (0.2, 0.4, 0.8)
 _KEY_BYTES_MAX = 4096
 Choice = TypeVar("Choice", bound=Enum)
 
@@ -48,8 +52,22 @@ class BrokerOptions:
     pause_ms_max: ClassVar[int] = 5000
     url: str = DEFAULT_URL
     api_key_file: str | None = None
+    # The variable that has the key, here and on the executors, if it is in no file.
+    key_variable: str | None = None
     ca_file: str | None = None
     retries: int = 9
+
+    def require_broker(self) -> None:
+        """Unreachable after some 2 seconds, if nothing answers: a query is planned, and its tasks would wait longer."""
+        for pause_s in (*_PLAN_PAUSES_S, None):
+            try:
+                with self.connect() as client:
+                    client.connector.hello()
+                return
+            except Unreachable:
+                if pause_s is None:
+                    raise
+                time.sleep(pause_s)
 
     @contextmanager
     def connect(self) -> Iterator[Client]:
@@ -63,7 +81,7 @@ class BrokerOptions:
         try:
             yield
         except Unauthenticated as error:
-            named = self.api_key_file or "is not given"
+            named = self.api_key_file or self.key_variable or "is not given"
             raise Unauthenticated(f"{error} (option apiKeyFile: {named})") from error
 
     def client(self) -> Client:
@@ -73,6 +91,8 @@ class BrokerOptions:
         )
         settings = ClientSettings(retry=policy, ca_file=self.ca_file)
         key, file = None, self.api_key_file
+        if self.key_variable is not None:
+            key = checked_key(os.environ.get(self.key_variable, "").strip())
         if file is not None:
             try:
                 with Path(file).open(encoding="utf-8") as opened:
@@ -144,6 +164,25 @@ class OptionReader:
             return dict(json.loads(found))
         except ValueError as error:
             raise Refused(f"option {name} is not JSON: {error}") from None
+
+    def broker(self) -> dict[str, Any]:
+        """Returns the fields of BrokerOptions: without an option url the server that `penstock` on this machine means.
+
+        That is the one of PENSTOCK_SERVER, of PENSTOCK_CONTEXT, or of the current context. NotFound: no such context.
+        """
+        url, key_file = self.text("url"), self.text("apiKeyFile")
+        known, variable = Context(url or DEFAULT_URL), None
+        if url is None:
+            known, key = server_and_key()
+            if key is not None and known.key_file is None and key_file is None:
+                variable = known.key_env or KEY_VARIABLE
+        return {
+            "url": known.server,
+            "api_key_file": key_file or known.key_file,
+            "key_variable": variable,
+            "ca_file": self.text("caFile") or known.ca_file,
+            "retries": self.retries(),
+        }
 
     def retries(self) -> int:
         retries = self.number("retries", least=0)

@@ -15,7 +15,6 @@ from ..errors import Refused
 from ..model import check_name
 from .columns import DEFAULT_COLUMNS, check_columns
 from .option_reader import (
-    DEFAULT_URL,
     BrokerOptions,
     Option,
     OptionReader,
@@ -32,7 +31,12 @@ _NS_MAX = (1 << 63) - 1
 
 
 OPTIONS = (
-    Option("url", UsedBy.BOTH, DEFAULT_URL, "address of the broker"),
+    Option(
+        "url",
+        UsedBy.BOTH,
+        "",
+        "address of the broker; none: that of PENSTOCK_SERVER, the current context, or this machine",
+    ),
     Option(
         "apiKeyFile", UsedBy.BOTH, "", "file with the API key, on the driver and on every executor"
     ),
@@ -198,9 +202,7 @@ def parse_options(given: Mapping[str, str], used_by: UsedBy | None) -> SourceOpt
         version=_version(asked),
         start=_place(asked, "starting", FROM_LATEST if is_stream else FROM_EARLIEST),
         end=_place(asked, "ending", FROM_LATEST),
-        url=asked.text("url") or DEFAULT_URL,
-        api_key_file=asked.text("apiKeyFile"),
-        ca_file=asked.text("caFile"),
+        **asked.broker(),
         rows_a_trigger=asked.number("maxOffsetsPerTrigger"),
         rows_a_trigger_min=_rows_min(asked),
         trigger_delay_s=duration_s(
@@ -213,7 +215,6 @@ def parse_options(given: Mapping[str, str], used_by: UsedBy | None) -> SourceOpt
         query=asked.named("queryName") or group,
         mode=asked.one_of("mode", Mode, Mode.NETWORK),
         data_dir=asked.text("dataDir"),
-        retries=asked.retries(),
     )
 
 

@@ -9,7 +9,7 @@ from ..client.synchronous.prefetch import Prefetch
 from ..errors import NotFound, OffsetOutOfRange
 from .decoder import BatchPart, parts_of
 from .file_reader import FileReader
-from .losses import lost_by_damage, lost_by_retention, lost_by_shrinking, topic_deleted
+from .losses import lost_by_damage, lost_by_retention, lost_by_shrinking, pass_over, topic_deleted
 from .offsets import OffsetRange, key_of
 
 
@@ -28,11 +28,11 @@ class RangeReader:
             raise topic_deleted(name)
         if found.id == topic_id:
             return True
-        if self._is_loss_fatal:
-            # It may have fewer partitions now.
-            ends = found.partitions.get(str(self._wanted.partition))
-            latest = 0 if ends is None else ends.latest
-            raise lost_by_shrinking(self._key, self._wanted.start, latest, is_same=False)
+        # It may have fewer partitions now.
+        ends = found.partitions.get(str(self._wanted.partition))
+        latest = 0 if ends is None else ends.latest
+        loss = lost_by_shrinking(self._key, self._wanted.start, latest, is_same=False)
+        pass_over(loss, is_fatal=self._is_loss_fatal)
         return False
 
     def stored(self, files: FileReader | None = None) -> Iterator[BatchPart]:
@@ -79,8 +79,8 @@ class RangeReader:
         """DataLoss: the broker passed over damage in the range, and a loss is fatal."""
         for skipped in fetched.skipped:
             first, end = max(skipped[0], at), min(skipped[1], self._wanted.end)
-            if self._is_loss_fatal and first < end:
-                raise lost_by_damage(self._key, first, end)
+            if first < end:
+                pass_over(lost_by_damage(self._key, first, end), is_fatal=self._is_loss_fatal)
 
     def _after_loss(self, at: int, fetched: Fetched | None) -> int:
         """Returns the offset behind the missing part of the range. DataLoss: a loss is fatal."""
@@ -88,8 +88,9 @@ class RangeReader:
             self._wanted.topic, self._wanted.partition, limit=1, max_bytes=1
         )
         is_before = at < first.earliest
-        if self._is_loss_fatal and is_before:
-            raise lost_by_retention(self._key, at, first.earliest)
-        if self._is_loss_fatal:
-            raise lost_by_shrinking(self._key, self._wanted.end, first.latest, is_same=True)
+        if is_before:
+            loss = lost_by_retention(self._key, at, first.earliest)
+        else:
+            loss = lost_by_shrinking(self._key, self._wanted.end, first.latest, is_same=True)
+        pass_over(loss, is_fatal=self._is_loss_fatal)
         return min(first.earliest, self._wanted.end) if is_before else self._wanted.end

@@ -27,12 +27,11 @@ from ..errors import (
     Refused,
     RepeatDiffers,
     SequenceCommitted,
-    Unavailable,
 )
 from .batch import freeze_loaded_modules
 from .fingerprint import Fingerprint, Then
 from .sink_options import SinkOptions
-from .worker_errors import brief_errors, text_with_advice
+from .worker_errors import brief_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,9 +61,8 @@ class TaskDone(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class TaskFailed(WriterCommitMessage):
-    """Why a task of a stream staged nothing."""
+    """Why the broker refused the rows of a task of a stream, all of which stay unpublished."""
 
-    family: type[Refused | Unavailable]
     reason: str
 
 
@@ -118,16 +116,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         try:
             return stage_task(self.asked, self.asked.stream_key(query, int(batch)), iterator)
-        # Of an error that a task raises, a stream's user is told that a job failed. What `commit` raises is shown.
+        # Of an error that a task raises, a stream's user is told that a job failed. What `commit` raises is shown. One
+        # that may pass is raised all the same, so that Spark has the task run again, perhaps elsewhere.
         except Refused as error:
-            return TaskFailed(Refused, str(error))
-        except Unavailable as error:
-            return TaskFailed(Unavailable, text_with_advice(error))
+            return TaskFailed(str(error))
 
     @brief_errors()
     def commit(self, messages: Messages, batch_id: int) -> None:
         for failed in (one for one in messages if isinstance(one, TaskFailed)):
-            raise failed.family(failed.reason)
+            raise Refused(failed.reason)
         # Only the tasks were told the query. A batch without tasks has no rows, and nothing to be known by.
         for done in _done(messages)[:1]:
             commit_tasks(self.asked, done.key, messages, is_one_off=False)

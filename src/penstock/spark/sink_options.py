@@ -10,7 +10,6 @@ from ..errors import Refused
 from ..model import check_name
 from .fingerprint import Then
 from .option_reader import (
-    DEFAULT_URL,
     BrokerOptions,
     Option,
     OptionReader,
@@ -19,7 +18,12 @@ from .option_reader import (
 )
 
 SINK_OPTIONS = (
-    Option("url", UsedBy.BOTH, DEFAULT_URL, "address of the broker"),
+    Option(
+        "url",
+        UsedBy.BOTH,
+        "",
+        "address of the broker; none: that of PENSTOCK_SERVER, the current context, or this machine",
+    ),
     Option(
         "apiKeyFile", UsedBy.BOTH, "", "file with the API key, on the driver and on every executor"
     ),
@@ -104,8 +108,5 @@ def parse_sink_options(given: Mapping[str, str], used_by: UsedBy) -> SinkOptions
         sequence=sequence,
         on_repeat=asked.one_of("onRepeat", Then, Then.REFUSE),
         if_older=asked.one_of("ifOlder", Then, Then.REFUSE),
-        url=asked.text("url") or DEFAULT_URL,
-        api_key_file=asked.text("apiKeyFile"),
-        ca_file=asked.text("caFile"),
-        retries=asked.retries(),
+        **asked.broker(),
     )

@@ -46,17 +46,22 @@ class PenstockSource(DataSource):
 
     @brief_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(_planned(parse_options(self.options, UsedBy.BATCH), schema))
+        options = _planned(parse_options(self.options, UsedBy.BATCH), schema)
+        options.require_broker()
+        return BatchReader(options)
 
     @brief_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(_planned(parse_options(self.options, UsedBy.STREAM), schema))
+        options = _planned(parse_options(self.options, UsedBy.STREAM), schema)
+        options.require_broker()
+        return StreamReader(options)
 
     @brief_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise Refused("a topic cannot be overwritten, only added to: use mode append")
         options = self._sink_options(schema, UsedBy.BATCH)
+        options.require_broker()
         if options.topic is not None:
             with options.connect() as client:
                 client.topic(options.topic)
