@@ -100,6 +100,14 @@ class Message(Valued, frozen=True, gc=False):
     offset: int = OFFSET_NONE
 
 
+def content_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """Bytes of a message's key, value and headers together."""
+    size = len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += len(name) + len(content or b"")
+    return size
+
+
 class DeadLetterMessage(Message, frozen=True, gc=False):
     """A message of a topic of dead letters, with the headers that its producer gave it."""
 

@@ -49,6 +49,8 @@ PAGE_MAX: Final = 10_000
 PACKED_BYTES_MAX: Final = 8 << 20
 """Of a command that carries no contents. To decode more holds all other requests up."""
 HEADERS_MAX: Final = 10_000
+PAGE_BYTES_MAX: Final = 16 << 20
+"""Of the messages on a page: it ends with the first that is beyond, and goes on from there."""
 TEXT_CHARACTERS_MAX: Final = 4096
 REQUEST_ID_CHARACTERS_MAX: Final = 128
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from ..api.bounds import (
     PACKED_BYTES_MAX,
+    PAGE_BYTES_MAX,
     TEXT_CHARACTERS_MAX,
     Bound,
     Unit,
@@ -24,6 +25,9 @@ A text that is not in the table has {TEXT_CHARACTERS_MAX} characters at most. Th
 have {PACKED_BYTES_MAX >> 20} MiB together, unless they hold contents of messages: those have the limits of `limits` and
 `binary.frame_bytes_max`. A body of JSON has {PACKED_BYTES_MAX >> 20} MiB at most; more messages at once go as
 `application/x-ndjson`, which is read some lines at a time, or as batches.
+
+A page of dead letters or of delayed messages ends when its contents pass {PAGE_BYTES_MAX >> 20} MiB, whatever its
+`limit`, and the next one goes on from there.
 
 A request of Kafka's protocol has {ITEMS_MAX} items in all its arrays together, or {PARTITIONS_MAX} where it names
 partitions. Beyond that it is answered `INVALID_REQUEST` where its response has room for an error, and otherwise ends

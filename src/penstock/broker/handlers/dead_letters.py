@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyroaring import BitMap64
 
+from ...api.bounds import PAGE_BYTES_MAX
 from ...api.command import Command
 from ...api.dead_letters import (
     BrowseDeadLetters,
@@ -27,7 +28,7 @@ from ...config import LimitsConfig
 from ...delivery.offsets import runs_of
 from ...delivery.records import AckedLate
 from ...errors import NoSpace, PartitionFaulty, Refused, TooLarge
-from ...model import Message
+from ...model import Message, content_bytes
 from ..partition import Now, Partition
 from ..partition.changes import Handler
 from ..partition.dead_letters import (
@@ -55,6 +56,7 @@ _LETTERS_A_BATCH = 50
 
 def browse(node: "Node", command: BrowseDeadLetters, _now: Now) -> Slices[DeadLetterPage]:
     page: list[DeadLetter] = []
+    size = 0
     first, offset = command.cursor
     for partition in partitions_in(node, _dead_letter_topic(node, command.topic)):
         if partition.number < first:
@@ -63,7 +65,9 @@ def browse(node: "Node", command: BrowseDeadLetters, _now: Now) -> Slices[DeadLe
         start = offset if partition.number == first else 0
         for letter in dead_letters_in(partition, start):
             if letter is not None and command.selection.takes(letter):
-                if len(page) == command.limit:
+                message = letter.message
+                size += content_bytes(message.key, message.value, message.headers)
+                if len(page) == command.limit or (page and size > PAGE_BYTES_MAX):
                     return DeadLetterPage(page, (letter.partition, letter.offset))
                 page.append(letter)
             yield 1

@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 
 def list_delayed(node: "Node", command: ListDelayed, _now: Now) -> DelayedPage:
     partitions, limit = node.topic(command.topic).partitions, command.limit
-    found = delayed_messages.pending(partitions, limit=limit + 1, after=command.after)
+    found, has_more = delayed_messages.pending(partitions, limit=limit, after=command.after)
     schedules = occurrences.upcoming(partitions) if command.after == FIRST_PLACE else ()
-    if len(found) <= limit:
+    if not has_more:
         return DelayedPage(found, None, schedules)
-    last = found[limit - 1]
-    place = DelayPlace(last.due_ns, last.partition, last.id)
-    return DelayedPage(found[:limit], place, schedules)
+    last = found[-1]
+    return DelayedPage(found, DelayPlace(last.due_ns, last.partition, last.id), schedules)
 
 
 def get(node: "Node", command: GetDelayed, _now: Now) -> DelayedMessage:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
+from ...api.bounds import PAGE_BYTES_MAX
 from ...api.command import Command
 from ...api.dead_letters import DEAD_LETTER_SUFFIX, dead_letter_message
 from ...api.fetch import (
@@ -37,7 +38,7 @@ from ...delivery.offsets import each_offset
 from ...errors import DamagedBatch, Refused
 from ...log import Log
 from ...log.lookup import bytes_from
-from ...model import Epoch, Message
+from ...model import Epoch, Message, content_bytes
 from ..partition import Now
 from ..partition.changes import Handler
 from ..partition.damage import behind
@@ -243,6 +244,7 @@ def peek(node: "Node", command: Peek, now: Now) -> list[Received]:
     delivery = partition.group(command.group)
     delivery.tick(now.monotonic_ns)
     found: list[Received] = []
+    size = 0
     if command.limit <= 0:
         return found
     place = Place(partition.topic, partition.number, delivery.group)
@@ -267,6 +269,9 @@ def peek(node: "Node", command: Peek, now: Now) -> list[Received]:
         (message,) = LeasedPart(place, _NO_LEASE, row, attempts).messages()
         if message.expires_at is None or message.expires_at > now.wall_ns:
             found.append(message)
+            size += content_bytes(message.key, message.value, message.headers)
+            if size > PAGE_BYTES_MAX:
+                break
     return found
 
 

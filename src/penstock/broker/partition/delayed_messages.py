@@ -6,12 +6,12 @@ A delayed message rests in the delay log of the partition that it will go to, an
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from heapq import merge
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
+from ...api.bounds import PAGE_BYTES_MAX
 from ...api.delays import FIRST_PLACE, DelayedMessage, DelayPlace, DelayState, DelayStats
 from ...api.publish import Delayed, Published
 from ...codec import Columns, read_head
@@ -23,7 +23,7 @@ from ...config import OFF
 from ...delivery.delay_records import DelayCancelled, DelayKind, DelayMoved
 from ...delivery.offsets import each_offset
 from ...errors import Damaged, DamagedBatch, NotFound, NotPending, Refused
-from ...model import Message
+from ...model import Message, content_bytes
 from .damage import behind
 from .partition import Now, Partition
 from .publishing import (
@@ -204,14 +204,24 @@ def _lost_in_repair(partition: Partition, identity: int) -> DamagedBatch:
 
 def pending(
     partitions: Sequence[Partition], *, limit: int, after: DelayPlace = FIRST_PLACE
-) -> list[DelayedMessage]:
-    """The next to be delivered, earliest first, of those that come after a place; also those that are damaged."""
+) -> tuple[list[DelayedMessage], bool]:
+    """The next to be delivered, earliest first, of those that come after a place, and whether there are more.
+
+    Also those that are damaged. At most `limit`, and as many as a page has bytes for.
+    """
     queues = [_in_order(partition, after) for partition in partitions]
     by_number = {partition.number: partition for partition in partitions}
-    return [
-        describe(by_number[number], identity)
-        for _, number, identity in islice(merge(*queues), max(0, limit))
-    ]
+    page: list[DelayedMessage] = []
+    size = 0
+    for _, number, identity in merge(*queues):
+        if len(page) == limit or size > PAGE_BYTES_MAX:
+            return page, True
+        delayed = describe(by_number[number], identity)
+        page.append(delayed)
+        message = delayed.message
+        if message is not None:
+            size += content_bytes(message.key, message.value, message.headers)
+    return page, False
 
 
 def _in_order(partition: Partition, after: DelayPlace) -> Iterator[tuple[int, int, int]]:
