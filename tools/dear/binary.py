@@ -169,7 +169,7 @@ def binary_requests(names: Names) -> Iterator[DearRequest]:
 
 
 def requests_of(name: str, names: Names) -> Iterator[DearRequest]:
-    for form in forms_of(lambda form, items: _frame_of(name, _maker(name, form, names, items, 9))):
+    for form in forms_of(lambda form: _frame_of(name, _maker(name, form, names, 3, 9))):
         yield DearRequest(
             port="binary",
             family=CALLS[name.encode()].kind.__module__.rpartition(".")[2],
@@ -179,14 +179,13 @@ def requests_of(name: str, names: Names) -> Iterator[DearRequest]:
         )
 
 
-def forms_of(sketch: Callable[[Form, int], bytes]) -> Iterator[Form]:
-    """The forms that make other bytes of a request than the forms before; what has no lists has no bound of them."""
+def forms_of(sketch: Callable[[Form], bytes]) -> Iterator[Form]:
+    """The forms that make other bytes of a request than the forms before them."""
     seen: set[bytes] = set()
     for form in Form:
-        made = sketch(form, 3)
-        is_new = sketch(form, 4) != made if form is Form.BEYOND else made not in seen
-        seen.add(made)
-        if is_new:
+        made = sketch(form)
+        if made not in seen:
+            seen.add(made)
             yield form
 
 

@@ -107,8 +107,8 @@ def _requests_of(route: Route, names: Names) -> Iterator[DearRequest]:
             )
 
 
-def _sketch(route: Route, kind: str, names: Names, form: Form, items: int) -> bytes:
-    return _request(route, kind, _maker(route, form, names, items=items, large=9))
+def _sketch(route: Route, kind: str, names: Names, form: Form) -> bytes:
+    return _request(route, kind, _maker(route, form, names, items=3, large=9))
 
 
 def _name(route: Route) -> str:
