@@ -15,7 +15,7 @@ from ...model import Buffer
 from ...runtime.waits import PartitionEnd
 from .dead_letters import holds_dead_letters
 from .errors import Code, code_of
-from .fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, RepeatedFetch
+from .fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession
 from .session import KafkaSession
 from .wire import Values
 
@@ -27,8 +27,11 @@ _PAUSE_S = 0.005
 _ANSWER_BYTES_MAX = 64 << 20
 
 
-async def fetch(session: KafkaSession, request: Values) -> Values:
-    """Everything of the partitions asked for; in a session that goes on, those with something new."""
+async def fetch(session: KafkaSession, request: Values) -> Values | bytes:
+    """Everything of the partitions asked for; in a session that goes on, those with something new.
+
+    Bytes are a response that was encoded before: clients without sessions name all their partitions twice a second.
+    """
     sessions, kept = session.fetch_sessions, session.fetch_session
     if kept is not None and kept.principal is not session.principal:
         # The connection has shown another key. What it may read is asked anew.
@@ -40,46 +43,25 @@ async def fetch(session: KafkaSession, request: Values) -> Values:
     try:
         fetched = FetchedPartitions(session, fetching, request)
         await fetched.gather()
+        idle = fetching.idle_response
+        if fetched.is_idle and idle is not None and idle[0] == request["version"]:
+            return idle[1]
         return {"session_id": fetching.id, "responses": fetched.responses()}
     finally:
         sessions.end(fetching)
 
 
-async def answer_again(session: KafkaSession, version: int, body: memoryview) -> bytes | None:
-    """The response to a client that asks for the same as the last time, if no partition grows while it waits.
-
-    Clients without sessions ask twice a second for all their partitions, of which most are idle: the requests are
-    compared as bytes. None: it has to be carried out.
-    """
-    fetching, driver = session.fetch_session, session.driver
-    repeated = None if fetching is None else fetching.repeated
-    if fetching is None or repeated is None or fetching.principal is not session.principal:
-        return None
-    if version != repeated.version or repeated.request != bytes(body):
-        return None
-    if not session.fetch_sessions.begin_again(fetching, driver.loop.time()):
-        return None
-    try:
-        await fetching.until_grown(repeated.max_wait_ms * _S_NS // _MS)
-        fetching.take_grown()
-        is_same = fetching.is_kept and not fetching.due and not driver.is_draining
-    finally:
-        session.fetch_sessions.end(fetching)
-    if is_same:
-        fetching.waits_since = None
-    return repeated.response if is_same else None
-
-
-def note_answer(
-    session: KafkaSession, request: Values, body: memoryview, pieces: Sequence[Buffer]
+def note_response(
+    session: KafkaSession, request: Values, response: Values, pieces: Sequence[Buffer]
 ) -> None:
-    """Have a fetch answered again that comes again, if it named all its partitions and nothing is due in them."""
+    """Keep the bytes of a response to send them again, if it named all partitions and nothing is due in any of them."""
     fetching = session.fetch_session
-    is_full = request["session_epoch"] == FINAL_EPOCH and request["min_bytes"] > 0
-    if is_full and fetching is not None and fetching.is_kept and not fetching.due:
-        fetching.repeated = RepeatedFetch(
-            request["version"], bytes(body), b"".join(pieces), max(0, request["max_wait_ms"])
-        )
+    if fetching is None:
+        return
+    fetching.idle_response = None
+    is_full = request["session_epoch"] == FINAL_EPOCH and not response.get("error_code")
+    if is_full and fetching.is_kept and not fetching.due:
+        fetching.idle_response = request["version"], b"".join(pieces)
 
 
 @dataclass(slots=True)
@@ -104,10 +86,7 @@ class FetchedPartitions:
         self._is_incremental = request["session_epoch"] > INITIAL_EPOCH
         self._bytes_max: int = min(max(1, request["max_bytes"]), _ANSWER_BYTES_MAX)
         self._bytes_min: int = min(request["min_bytes"], self._bytes_max)
-        since, fetching.waits_since = fetching.waits_since, None
-        if since is None:
-            since = session.driver.loop.time()
-        self._until = since + max(0, request["max_wait_ms"]) / _MS
+        self._until = session.driver.loop.time() + max(0, request["max_wait_ms"]) / _MS
         self._parts: dict[PartitionEnd, FetchedPart] = {}
         self._size = 0
         # Another fetch would not find more by waiting.
@@ -243,6 +222,11 @@ class FetchedPartitions:
     def _drop(self, key: PartitionEnd, part: FetchedPart) -> None:
         self._size -= part.size
         del self._parts[key]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all partitions were named, and nothing had to be looked at in any of them."""
+        return not (self._is_incremental or self._parts or self._fetching.due)
 
     def responses(self) -> list[Values]:
         """The answer, by topic. The partitions count as looked at."""

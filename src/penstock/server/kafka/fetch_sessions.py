@@ -7,7 +7,6 @@ changed. A client with a session names only what it changes; one without names a
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from secrets import randbits
-from typing import NamedTuple
 
 from ...api.principals import Principal
 from ...runtime.asynchronous import AsyncDriver
@@ -58,15 +57,6 @@ class FetchPosition:
         self.epoch = wanted["current_leader_epoch"]
 
 
-class RepeatedFetch(NamedTuple):
-    """A fetch of a client without a session that named all its partitions and found nothing new in any."""
-
-    version: int
-    request: bytes
-    response: bytes
-    max_wait_ms: int
-
-
 class FetchSession:
     """What one connection fetches. Belongs to the loop, except for `_wake`."""
 
@@ -81,10 +71,9 @@ class FetchSession:
         # Whether it is there for the next fetch, and whether a fetch is under way.
         self.is_kept = self.is_busy = False
         self.made_at = self.used_at = 0.0
-        # What is answered again to a client that asks for the same again, while nothing is due.
-        self.repeated: RepeatedFetch | None = None
-        # Since when a fetch has waited that is no such repeat after all.
-        self.waits_since: float | None = None
+        # The version and the bytes of the last response, if it named all partitions and nothing was due in any. It is
+        # sent again to a client without a session that asks for the same partitions while nothing grows.
+        self.idle_response: tuple[int, bytes] | None = None
         # Watched partitions that have grown since; guarded by the driver's lock.
         self._grown: dict[PartitionEnd, None] = {}
         self._resolve: Callable[[], None] | None = None
@@ -99,6 +88,7 @@ class FetchSession:
                 position.told = None
                 self._place(key, position, wanted)
         for key, position in before.items():
+            self.idle_response = None
             self._unwatch(key, position)
 
     def update(self, topics: Iterable[Values], forgotten: Iterable[Values]) -> None:
@@ -204,18 +194,6 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def begin_again(self, session: FetchSession, now: float) -> bool:
-        """Whether a session is kept, and nothing is due in it. If so, it is busy until `end`."""
-        if not session.is_kept:
-            return False
-        session.take_grown()
-        if session.due:
-            return False
-        session.is_busy = True
-        session.used_at = session.waits_since = now
-        self._sizes.move_to_end(session)
-        return True
-
     def begin(
         self, kept: FetchSession | None, driver: AsyncDriver, request: Values
     ) -> FetchSession | Code:
@@ -242,7 +220,6 @@ class FetchSessions:
         else:
             session = kept
             session.update(request["topics"], request["forgotten_topics_data"])
-        session.repeated = None
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         session.is_busy = True
         session.used_at = now

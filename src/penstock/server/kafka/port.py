@@ -31,7 +31,7 @@ from .wire import Reader, TooManyItems, Values, decode_request, encode_response
 if TYPE_CHECKING:
     from ..binary.connection import Connection
 
-Handle = Callable[[KafkaSession, Values], Awaitable[Values | None]]
+Handle = Callable[[KafkaSession, Values], Awaitable[Values | bytes | None]]
 
 _FETCH, _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 1, 17, 18, 36
 # What a client may ask before it has shown a key.
@@ -148,17 +148,13 @@ class KafkaServer:
         if key not in _OPEN:
             session.require_key()
             await _turn(session)
-        if key == _FETCH:
-            again = await fetch.answer_again(session, version, body)
-            if again is not None:
-                return [again], outcome_of({})
         request: Values | None = None
         try:
             request = decode_request(key, version, without_tags(schema, version, body))
         except TooManyItems:
             if not _has_error_code(key, version):
                 raise
-            values: Values | None = {"error_code": Code.INVALID_REQUEST}
+            values: Values | bytes | None = {"error_code": Code.INVALID_REQUEST}
         else:
             request["version"] = version
             if refusal is None:
@@ -167,12 +163,14 @@ class KafkaServer:
                 values = produce.refuse(request, refusal)
         if values is None:
             return None, outcome_of({})
+        if isinstance(values, bytes):
+            return [values], outcome_of({})
         pieces = encode_response(key, version, values)
         # The response to ApiVersions comes before client and broker have agreed on anything.
         if version >= schema.flexible and key != _API_VERSIONS:
             pieces.insert(0, _NO_TAGS)
         if key == _FETCH and request is not None:
-            fetch.note_answer(session, request, body, pieces)
+            fetch.note_response(session, request, values, pieces)
         return [*pieces], outcome_of(values)
 
 

@@ -238,6 +238,10 @@ def _field_decoder(field: Field, version: int, is_flexible: bool) -> Decode:
     kind, is_nullable = field.kind, version >= field.nullable
     inner = kind.removeprefix("[]")
     if inner == "struct":
+        if inner != kind and not is_flexible:
+            decode_all = _fixed_array_decoder(field, version, is_nullable)
+            if decode_all is not None:
+                return decode_all
         decode = _struct_decoder(field.fields, version, is_flexible)
         if is_nullable and inner == kind:
             decode = _nullable_decoder(decode)
@@ -282,6 +286,31 @@ def _array_decoder(decode_item: Decode, is_flexible: bool, is_nullable: bool) ->
         if count < 0:
             raise BadRequest(f"an array of {count} items")
         return [decode_item(reader) for _ in range(reader.count_items(count))]
+
+    return decode
+
+
+def _fixed_array_decoder(field: Field, version: int, is_nullable: bool) -> Decode | None:
+    """For an array of structs that have fields of fixed sizes only, all of which are read by one call; else None."""
+    plain, tagged, absent = _fields_of(field.fields, version)
+    steps = _steps(plain)
+    unsaid = [*tagged, *absent]
+    if len(steps) != 1 or steps[0].last is not None or any(one.is_composite for one in unsaid):
+        return None
+    names, fixed = steps[0].names, steps[0].fixed
+    constants = {one.name: one.default_value() for one in unsaid}
+
+    def decode(reader: Reader) -> list[Values] | None:
+        count = reader.take_fixed(_I32)[0]
+        if count == -1 and is_nullable:
+            return None
+        if count < 0:
+            raise BadRequest(f"an array of {count} items")
+        data = reader.take(reader.count_items(count) * fixed.size)
+        return [
+            {**constants, **dict(zip(names, values, strict=True))}
+            for values in fixed.iter_unpack(data)
+        ]
 
     return decode
 
