@@ -11,7 +11,7 @@ it the command has no table, and nothing starts.
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from enum import Enum
 from functools import cache
 from operator import attrgetter
@@ -105,11 +105,15 @@ class Bound(NamedTuple):
         return TooLarge(self.field + words.get(self.unit, ""), found=found, limit=self.most)
 
 
-class _Table(NamedTuple):
-    """The bounds of one kind of command, with how each field is read."""
+_Checks = tuple[tuple[Callable[[Any], Any], int, int, Bound], ...]
+"""How a field is read, its least and its most; in a plain tuple, because every request looks at all of them."""
 
-    sizes: tuple[tuple[Callable[[Any], Any], Bound], ...]
-    numbers: tuple[tuple[Callable[[Any], Any], Bound], ...]
+
+class _Table(NamedTuple):
+    """The bounds of one kind of command."""
+
+    sizes: _Checks
+    numbers: _Checks
     distinct: tuple[str, ...]
 
 
@@ -117,19 +121,19 @@ def within_bounds(command: C) -> C:
     """The command with what is over a bound cut down, and without repeats. Refused, TooLarge: a field is out of its
     bound."""
     sizes, numbers, distinct = _table(type(command))
-    for read, bound in sizes:
+    for read, least, most, bound in sizes:
         value = read(command)
         if value is None or value is UNSET:
             continue
-        if not bound.least <= len(value) <= bound.most:
+        if not least <= len(value) <= most:
             raise bound.refusal(len(value))
     changes: dict[str, Any] = {}
-    for read, bound in numbers:
+    for read, least, most, bound in numbers:
         number = read(command)
-        if number is not None and not bound.least <= number <= bound.most:
-            if number < bound.least or not bound.is_cut:
+        if number is not None and not least <= number <= most:
+            if number < least or not bound.is_cut:
                 raise bound.refusal(number)
-            changes[bound.field] = bound.most
+            changes[bound.field] = most
     for name in distinct:
         given = getattr(command, name)
         if given and len(once := tuple(dict.fromkeys(given))) < len(given):
@@ -150,10 +154,14 @@ def bounds_of(kind: "type[Command[Any]]") -> list[Bound]:
 def _table(kind: "type[Command[Any]]") -> _Table:
     bounds = bounds_of(kind)
     return _Table(
-        tuple((_reader(one.field), one) for one in bounds if one.unit is not Unit.NUMBER),
-        tuple((_reader(one.field), one) for one in bounds if one.unit is Unit.NUMBER),
+        _checks(bound for bound in bounds if bound.unit is not Unit.NUMBER),
+        _checks(bound for bound in bounds if bound.unit is Unit.NUMBER),
         tuple(one.field for one in bounds if one.is_distinct),
     )
+
+
+def _checks(bounds: Iterable[Bound]) -> _Checks:
+    return tuple((_reader(bound.field), bound.least, bound.most, bound) for bound in bounds)
 
 
 def _reader(path: str) -> Callable[[Any], Any]:

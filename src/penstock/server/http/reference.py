@@ -43,6 +43,8 @@ Made from the table of routes by `penstock config reference --http`; a test keep
   `auth.enabled`, only if `http.allowed_hosts` lists some. So is whatever changes
   something, polls included, if the browser says that another site's page sent it (`Sec-Fetch-Site`) and no allowed
   `Origin` comes with it.
+- A body of JSON has 8 MiB at most, whatever `http.body_bytes_max` is; lines and batches may have more
+  ([bounds](configuration.md#bounds-of-requests)).
 - With `auth.enabled` every route but the open ones wants `Authorization: Bearer ID.SECRET`, `X-Api-Key`, or HTTP
   Basic with the id as user and the secret as password; see [security.md](security.md). What waits when its key ends
   gets 401; a stream is cut off.
