@@ -274,6 +274,37 @@ def test_a_full_disk_during_a_rotation_breaks_no_chain(call, path):
         assert verify(disk) == []
 
 
+def test_a_full_disk_where_a_new_file_is_due_refuses_the_command_of_a_held_line_and_no_more():
+    disk, fatal = SimDisk(), []
+    log = AuditLog(disk, lambda: 1, AuditSection(rotate_bytes=1), on_fatal=fatal.append)
+    log.write("ops", "create a topic", "a")
+    disk.inject(Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, path_part=AUDIT_FILE))
+    with pytest.raises(NoSpace), log.noted("ops", "create a key", "b"):
+        raise AssertionError("its line is not on the disk")
+    log.write("ops", "create a topic", "c")
+    with log.noted("ops", "create a key", "d"):
+        pass
+    log.close()
+    assert fatal == []
+    assert texts_of(disk) == ["a", "c", "d"]
+    assert verify(disk) == []
+
+
+def test_a_start_that_removes_files_while_a_new_one_is_due_names_all_that_are_gone():
+    disk, now_ns = SimDisk(), [HOUR_NS]
+    log = opened(disk, now_ns, rotate_bytes=1 << 20, rotate_hours=1)
+    for number in range(8):
+        log.write("ops", "create a topic", f"topic-{number}")
+        now_ns[0] += HOUR_NS
+    log.close()
+    log = opened(disk, now_ns, rotate_bytes=1 << 20, rotate_hours=1, keep_files=2)
+    log.write("ops", "create a topic", "afterwards")
+    log.close()
+    assert len(complete_files(disk)) == 2
+    assert texts_of(disk)[-1] == "afterwards"
+    assert verify(disk) == []
+
+
 @pytest.mark.parametrize("does", [Misbehaviour.SYNC_FAILED, Misbehaviour.DISK_FAILED])
 def test_a_disk_that_fails_ends_the_log_and_leaves_no_command_without_an_answer(does):
     disk, fatal = SimDisk(), []

@@ -212,6 +212,7 @@ class AuditLog:
 
     def _write(self, line: _Line, unsynced: list[_Line]) -> None:
         try:
+            self._rotate_if_due()
             self._append(line)
         except NoSpace as error:
             line.written.set_exception(error.fresh())
@@ -227,9 +228,9 @@ class AuditLog:
         lines.clear()
 
     def _write_held(self, line: _HeldLine) -> None:
-        self._rotate_if_due()
-        before = self._end
         try:
+            self._rotate_if_due()
+            before = self._end
             self._append(line)
         except NoSpace as error:
             line.written.set_exception(error.fresh())
@@ -243,8 +244,7 @@ class AuditLog:
         line.settled.set_result(None)
 
     def _append(self, line: _Line) -> None:
-        """Write a line. NoSpace: there is none."""
-        self._rotate_if_due()
+        """Write a line to the newest file. NoSpace: there is none."""
         now_ns, end = self._now_ns(), self._end
         entry = sealed(
             Entry(
