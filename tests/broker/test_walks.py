@@ -271,6 +271,18 @@ def test_a_topic_that_is_made_anew_under_the_walk_is_not_mixed_with_the_former_o
         ) or (reply.missing == [name])
 
 
+def test_lag_is_not_told_of_two_topics_that_had_a_name_one_after_the_other() -> None:
+    world, name = busy(), NAMES[3]
+    world.group("lone", name)
+    walk = Walk(DescribeLag("lone", topic=name), LOCAL)
+    world.node.go_on(walk, world.now(), 2)
+    world.delete(name)
+    world.topic(name=name, partitions=4)
+    world.group("lone", name)
+    lag = world.node.go_on(walk, world.now(), 1 << 30).outcome()
+    assert [partition.partition for partition in lag.partitions] == [0, 1]
+
+
 def key_of(world: World, *prefixes: str) -> tuple[NewKey, Principal, Credential]:
     new = world.execute(CreateKey("shop", Role.READONLY, prefixes, 60_000))
     known = world.node.keys.find(new.text, world.now().wall_ns)

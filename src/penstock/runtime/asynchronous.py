@@ -205,8 +205,7 @@ class AsyncDriver:
 
         A walk goes on in its turns of the loop, unless its `credential` ends. It ends with its caller.
         """
-        if self.turns.is_spent():
-            await self.turns.turn()
+        await self.give_way()
         writers = int(is_synced or command.is_durable)
         if command.is_walk:
             sliced = SlicedCommand(self.driver, command, principal, credential, writers=writers)
@@ -248,13 +247,17 @@ class AsyncDriver:
             if in_thread:
                 return await self.in_thread(sliced.execute)
             while not sliced.go_on():
-                if self.turns.is_spent():
-                    await self.turns.turn()
+                await self.give_way()
         finally:
             sliced.close()
         if sliced.ticket is not None:
             await self.settled(sliced.ticket)
         return sliced.reply
+
+    async def give_way(self) -> None:
+        """Return at once while there is time in this turn of the loop, and otherwise in a later one."""
+        if self.turns.is_spent():
+            await self.turns.turn()
 
     def start(self, command: Command[R], principal: Principal = LOCAL) -> R:
         """Carry out a command; its effect is durable with the next sync, which is not waited for."""

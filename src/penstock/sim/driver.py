@@ -21,6 +21,8 @@ from .schedule import MS, Schedule
 
 R = TypeVar("R")
 _SNAPSHOT_ONE_IN = 5
+# Of a slice of a walk.
+_ENTRIES_MAX = 8
 
 
 def name_of(partition: Partition) -> TopicPartition:
@@ -67,6 +69,7 @@ class SimDriver:
         self.boot_ns = schedule.clock.monotonic_ns()
         # Apart from `entropy`, so that a seed means the same whatever logs a partition has.
         self._order = Random(self.boot_ns)  # noqa: S311 - the same in every run
+        self._budgets = Random(self.boot_ns)  # noqa: S311 - as above
 
     def now(self) -> Now:
         clock = self.schedule.clock

@@ -157,6 +157,7 @@ class KafkaServer:
             values: Values | bytes | None = {"error_code": Code.INVALID_REQUEST}
         else:
             request["version"] = version
+            await session.driver.give_way()
             if refusal is None:
                 values = await HANDLERS[key](session, request)
             else:
@@ -165,6 +166,7 @@ class KafkaServer:
             return None, outcome_of({})
         if isinstance(values, bytes):
             return [values], outcome_of({})
+        await session.driver.give_way()
         pieces = encode_response(key, version, values)
         # The response to ApiVersions comes before client and broker have agreed on anything.
         if version >= schema.flexible and key != _API_VERSIONS:
