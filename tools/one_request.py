@@ -137,7 +137,7 @@ class Judge:
         self._usual = broker.commands_held(self.bounds.patience_s)
 
     def judged(self, request: DearRequest) -> Verdict:
-        """Both rounds. A broker that does not get well again is killed and started anew."""
+        """Both rounds. A broker that leaves a request without an answer is killed and started anew."""
         verdict = Verdict(request.name, request.port, request.family)
         tracebacks = self.broker.tracebacks()
         try:
@@ -147,8 +147,12 @@ class Judge:
             verdict.held = self._held()
             if new := self.broker.tracebacks() - tracebacks:
                 verdict.wrong.append(f"{new} tracebacks in the log")
+            is_well = verdict.outcome != "silent"
         except NotWell as error:
             verdict.wrong.append(str(error))
+            is_well = False
+        if not is_well:
+            # It may still be at work, which later requests are not to be blamed for.
             self._stack.close()
             self.broker.kill()
             self.begin()
@@ -176,7 +180,9 @@ class Judge:
         beside.begin()
         began_s = time.monotonic()
         for _ in range(request.times):
-            verdict.outcome = wire.ask(data).answer
+            answer = wire.ask(data).answer
+            # A client that was left without an answer once was left without one.
+            verdict.outcome = "silent" if verdict.outcome == "silent" else answer
         verdict.seconds = max(verdict.seconds, time.monotonic() - began_s)
         verdict.take(beside.end(patience_s))
         wire.close()
@@ -194,6 +200,8 @@ class Judge:
             if not held:
                 break
             time.sleep(_SETTLE_S)
+        # What this one keeps is no fault of the next.
+        self._usual = {**self._usual, **held}
         return held
 
 
