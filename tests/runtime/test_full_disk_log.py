@@ -2,6 +2,7 @@
 
 import logging
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from penstock.api.topics import CreateTopic
 from penstock.config import StorageConfig
 from penstock.errors import NoSpace
 from penstock.model import Message
+from penstock.runtime.commit_gate import CommitGate
 from penstock.runtime.threads import ThreadDriver
 from penstock.runtime.world import World
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
@@ -19,9 +21,21 @@ from penstock.testing import VirtualClock
 MIB = 1 << 20
 
 
-def opened(disk: SimDisk, clock: VirtualClock, **storage: int) -> ThreadDriver:
-    world = World(clock=clock, entropy=Random(1), logger=logging.getLogger("t"), on_fatal=print)
+def opened(
+    disk: SimDisk, clock: VirtualClock, gate: CommitGate | None = None, **storage: int
+) -> ThreadDriver:
+    world = World(
+        clock=clock,
+        entropy=Random(1),
+        logger=logging.getLogger("t"),
+        on_fatal=print,
+        gate=gate,
+    )
     return ThreadDriver(disk, StorageConfig(**storage), world)
+
+
+def segments(disk: SimDisk) -> int:
+    return sum("/messages/" in path and path.endswith(".log") for path in disk.tree().files)
 
 
 def said(caplog, part: str) -> int:
@@ -60,12 +74,26 @@ def test_a_sweep_that_has_no_room_is_tried_again_more_and_more_seldom_and_told_o
     full = {"call": Call.CREATE, "does": Misbehaviour.NO_SPACE, "path_part": "messages/checkpoint"}
     disk.inject(Fault(**full, times=16))  # Seven tries.
 
-    def segments() -> int:
-        return sum("/messages/" in one and one.endswith(".log") for one in disk.tree().files)
-
     clock.advance("130s")
-    assert segments() == 20
+    assert segments(disk) == 20
     assert said(caplog, "cannot remove what is old") == 2
     clock.advance("60s")
-    assert segments() < 5
+    assert segments(disk) < 5
+    driver.close()
+
+
+def test_what_is_old_is_removed_while_the_standby_is_away(caplog):
+    disk, clock = SimDisk(), VirtualClock()
+    commits = SimpleNamespace(sequence=0, committed=0, in_sync=2, advance=lambda: False)
+    gate = CommitGate(commits, 2, 1000, clock.monotonic_ns)
+    driver = opened(disk, clock, gate, min_free_bytes=0)
+    settings = {"segment_size_bytes": 4096, "retention_bytes": 8192, "retention_check_ms": 60_000}
+    driver.execute(CreateTopic("t", 1, settings))
+    for number in range(20):
+        driver.execute(Publish("t", [Message(bytes([number]) * 2000)]))
+    assert segments(disk) == 20
+    commits.in_sync = 1
+    clock.advance("60s")
+    assert segments(disk) < 5
+    assert said(caplog, "cannot remove what is old") == 0
     driver.close()

@@ -67,9 +67,11 @@ class SlicedCommand(Generic[R]):
         credential: Credential | None = None,
         *,
         writers: int = 0,
+        is_own: bool = False,
     ) -> None:
+        """`is_own`: no client asked for it, so it needs no machine that confirms it, and waits for none."""
         self.walk = Walk(command, principal, credential)
-        self.writers = writers
+        self.writers, self._is_own = writers, is_own
         self.reply: R
         # For the durability of what it changed, if that is waited for.
         self.ticket: Ticket | None = None
@@ -105,6 +107,8 @@ class SlicedCommand(Generic[R]):
             if isinstance(reply, PenstockError):
                 raise reply.fresh()
             self.reply = reply
+        elif self._is_own:
+            self.reply = driver.rearrange(self)
         else:
             self.reply, self.ticket = driver.start(self, walk.principal, writers=self.writers)
 

@@ -349,8 +349,8 @@ class ThreadDriver:
         """How long a credential is good from now on: 0 if it is not any more, None for ever. Takes no lock."""
         return self.node.keys.left_ns(credential, self.clock.now_ns())
 
-    def rearrange(self, work: Callable[[Now], T]) -> T:
-        """Run a function that removes or replaces files: no sync is under way meanwhile."""
+    def rearrange(self, work: SlicedCommand[T] | Callable[[Now], T]) -> T:
+        """Run what removes or replaces files, a function or a slice: no sync is under way meanwhile."""
         return self._run(work, LOCAL, None, self._point.maintenance())[0]
 
     def _reopen(self) -> None:
@@ -423,7 +423,7 @@ class ThreadDriver:
 
     def _sweep_on_time(self) -> None:
         try:
-            SlicedCommand(self, SweepDue()).run()
+            SlicedCommand(self, SweepDue(), is_own=True).run()
         except Fatal:
             return  # The committer has told all callers.
         except PenstockError as error:
