@@ -1,6 +1,6 @@
 """The search for journeys: by key, header, trace id, time, group and status. A page reads so many bytes at most."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +26,7 @@ from .partition import Partition
 from .partition.history import Told
 from .partition.start import visible_end
 from .partition.stories import MessageFacts, standings_of, tell_many
-from .walks import Slices, is_open, partitions_in
+from .walks import Slices, is_open, names_covered, partitions_in
 
 if TYPE_CHECKING:
     from .node import Node
@@ -185,7 +185,8 @@ def search(node: "Node", command: SearchJourneys) -> Slices[JourneyPage]:
     """One page. Faulty partitions are left out, and those that go meanwhile."""
     page = _Search(command)
     start = None if command.cursor is None else _place_in(command.cursor)
-    for partition in _partitions(node, command, start):
+    names = yield from names_covered(node, command)
+    for partition in _partitions(node, command, names, start):
         is_first = start is not None and (partition.topic, partition.number) == start[:2]
         where = _Place(partition.topic, partition.number, start.offset if start and is_first else 0)
         if page.is_full:
@@ -201,14 +202,15 @@ def search(node: "Node", command: SearchJourneys) -> Slices[JourneyPage]:
     return JourneyPage(page.rows, page.scanned)
 
 
-def _partitions(node: "Node", command: SearchJourneys, start: _Place | None) -> Iterator[Partition]:
+def _partitions(
+    node: "Node", command: SearchJourneys, names: Sequence[str], start: _Place | None
+) -> Iterator[Partition]:
     """The partitions to search, in the order of their names, from that of the cursor on."""
-    names = sorted(filter(command.covers, node.open))
     if command.topic is not None:
         names = [node.topic(command.topic).facts.name]
     if command.topic is not None and command.partition is not None:
         node.partition(command.topic, command.partition)
-    for partition in partitions_in(node, names):
+    for partition in partitions_in(node, sorted(names)):
         is_asked = command.partition in (None, partition.number)
         if is_asked and (start is None or (partition.topic, partition.number) >= start[:2]):
             yield partition
@@ -232,7 +234,8 @@ def _latest_messages(node: "Node", command: ListJourneys) -> Slices[dict[Partiti
     # Of each partition the time of its last batch that is not chosen yet, and where that ends.
     heads: list[tuple[int, str, int, int]] = []
     by_place: dict[tuple[str, int], Partition] = {}
-    for partition in partitions_in(node, sorted(filter(command.covers, node.open))):
+    names = yield from names_covered(node, command)
+    for partition in partitions_in(node, sorted(names)):
         log = partition.messages
         if (end := visible_end(log)) > log.start_offset:
             by_place[partition.topic, partition.number] = partition

@@ -24,6 +24,7 @@ R = TypeVar("R")
 Slices = Generator[int, Now, R]
 """What a handler that walks returns."""
 
+_PREFIXES_AN_ENTRY = 50
 ALL_ENTRIES = 1 << 62
 """A budget that no walk spends."""
 
@@ -96,16 +97,27 @@ def slots_in(catalogue: "Catalogue", topics: Iterable[str]) -> Iterator[Partitio
                 break
 
 
-def topics_covered(catalogue: "Catalogue", command: ScopedCommand[Any]) -> list[str]:
+def topics_covered(catalogue: "Catalogue", command: ScopedCommand[Any]) -> Slices[list[str]]:
     """The topics that a command covers: the one that it names, or of all that there are.
 
     NotFound: there is no topic of the name given. PartitionFaulty: none of its partitions serves.
     """
     if command.topic is None:
-        return [name for name in catalogue.open if command.covers(name)]
+        return (yield from names_covered(catalogue, command))
     topic = catalogue.topic(command.topic)
     topic.partitions.require_serving()
     return [topic.facts.name]
+
+
+def names_covered(catalogue: "Catalogue", command: ScopedCommand[Any]) -> Slices[list[str]]:
+    """The topics that a command covers, perhaps none."""
+    names: list[str] = []
+    for name in [*catalogue.open]:
+        if command.covers(name):
+            names.append(name)
+        # A name is compared with each prefix, of which there may be thousands.
+        yield 1 + len(command.prefixes) // _PREFIXES_AN_ENTRY
+    return names
 
 
 def groups_in(

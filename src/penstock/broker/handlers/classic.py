@@ -32,7 +32,7 @@ from ..partition import Now, Partition, consumption
 from ..partition.changes import Handler
 from ..partition.records import CommitNoted, PartitionRecord
 from ..topics import INTERNAL_PREFIX
-from ..walks import Slices, names_on, partitions_in
+from ..walks import Slices, names_covered, names_on, partitions_in
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -98,7 +98,7 @@ def _require_reach(node: "Node", group: str, members: Iterable[ClassicMember]) -
 def describe(node: "Node", command: DescribeClassic, _now: Now) -> Slices[ClassicGroupFacts]:
     group = command.group
     if not _has_member(node, command, group):
-        for partition in partitions_in(node, filter(command.covers, [*node.open])):
+        for partition in partitions_in(node, (yield from names_covered(node, command))):
             if group in partition.machine.numbers and not group.startswith(INTERNAL_PREFIX):
                 break
             yield 1
@@ -109,7 +109,7 @@ def describe(node: "Node", command: DescribeClassic, _now: Now) -> Slices[Classi
 
 def list_groups(node: "Node", command: ListClassic, _now: Now) -> Slices[list[ClassicGroupFacts]]:
     names: set[str] = set()
-    for topic in filter(command.covers, [*node.open]):
+    for topic in (yield from names_covered(node, command)):
         names.update((yield from names_on(node, topic)))
     for name in [*node.classic.groups]:
         if _has_member(node, command, name):
@@ -197,7 +197,7 @@ def list_committed(
     node: "Node", command: ListCommitted, _now: Now
 ) -> Slices[list[CommittedOffset]]:
     offsets: list[CommittedOffset] = []
-    for partition in partitions_in(node, filter(command.covers, [*node.open])):
+    for partition in partitions_in(node, (yield from names_covered(node, command))):
         committed = _committed(partition, command.group)
         if committed is not None:
             offsets.append(committed)

@@ -1,7 +1,7 @@
 """Groups: opened, closed and reset, what they have finished, how far they are behind, what their members hold."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command, ScopedCommand
@@ -80,12 +80,12 @@ def _places(node: "Node", command: GroupCommand[Any]) -> Places:
 
 
 def _readings(
-    node: "Node", command: GroupCommand[Any]
+    node: "Node", topics: Iterable[str], group: str
 ) -> Iterator[tuple[Partition, Delivery | None]]:
-    """The partitions that a command covers, each with what its group has done there, looked up when it is asked for."""
-    is_internal = command.group.startswith(INTERNAL_PREFIX)
-    for partition in partitions_in(node, topics_covered(node, command)):
-        number = None if is_internal else partition.machine.numbers.get(command.group)
+    """The partitions of some topics, each with what a group has done there, looked up when it is asked for."""
+    is_internal = group.startswith(INTERNAL_PREFIX)
+    for partition in partitions_in(node, topics):
+        number = None if is_internal else partition.machine.numbers.get(group)
         yield partition, None if number is None else partition.machine.groups[number]
 
 
@@ -124,7 +124,7 @@ def close_group(node: "Node", command: CloseGroup, now: Now) -> None:
 
 def list_groups(node: "Node", command: ListGroups, _now: Now) -> Slices[dict[str, list[str]]]:
     topics_of: dict[str, set[str]] = {}
-    for topic in topics_covered(node, command):
+    for topic in (yield from topics_covered(node, command)):
         names = yield from names_on(node, topic)
         for name in names:
             topics_of.setdefault(name, set()).add(topic)
@@ -140,7 +140,8 @@ def list_groups(node: "Node", command: ListGroups, _now: Now) -> Slices[dict[str
 
 def describe_group(node: "Node", command: DescribeGroup, now: Now) -> Slices[GroupFacts]:
     group, modes, held = command.group, dict[str, Mode](), Counter[str]()
-    for partition, delivery in _readings(node, command):
+    topics_read = yield from topics_covered(node, command)
+    for partition, delivery in _readings(node, topics_read, command.group):
         if delivery is not None:
             mode = partition.machine.modes.get(delivery.group, Mode.UNDECIDED)
             if modes.setdefault(partition.topic, mode) is Mode.UNDECIDED:
@@ -208,7 +209,7 @@ def list_rebalances(
     node: "Node", command: ListRebalances, _now: Now
 ) -> Slices[dict[str, list[Rebalance]]]:
     reading: set[str] = set()
-    for partition in partitions_in(node, topics_covered(node, command)):
+    for partition in partitions_in(node, (yield from topics_covered(node, command))):
         reading |= node.assigned.groups.keys() & partition.machine.numbers.keys()
         yield 1
     rebalances: dict[str, list[Rebalance]] = {}
@@ -246,7 +247,8 @@ def _seen(membership: Membership, command: ScopedCommand[Any]) -> Iterator[Rebal
 def describe_lag(node: "Node", command: DescribeLag, now: Now) -> Slices[GroupLag]:
     lags: list[PartitionLag] = []
     topics: set[str] = set()
-    for partition, delivery in _readings(node, command):
+    topics_read = yield from topics_covered(node, command)
+    for partition, delivery in _readings(node, topics_read, command.group):
         if delivery is not None:
             lags.append(groups.lag_of(partition, delivery, now))
             topics.add(partition.topic)
@@ -279,7 +281,7 @@ def describe_backlog(node: "Node", command: DescribeBacklog, _now: Now) -> Group
 
 def describe_lanes(node: "Node", command: DescribeLanes, now: Now) -> Slices[dict[str, TopicLanes]]:
     lanes: dict[str, TopicLanes] = {}
-    for topic in sorted(topics_covered(node, command)):
+    for topic in sorted((yield from topics_covered(node, command))):
         unfinished = Counter[str]()
         for partition in partitions_in(node, [topic]):
             for name, delivery in groups_in(node, partition, command.group):
@@ -306,7 +308,8 @@ def describe_lanes(node: "Node", command: DescribeLanes, now: Now) -> Slices[dic
 def list_in_flight(node: "Node", command: ListInFlight, now: Now) -> Slices[list[InFlight]]:
     in_flight: list[InFlight] = []
     is_reading = False
-    for partition, delivery in _readings(node, command):
+    topics_read = yield from topics_covered(node, command)
+    for partition, delivery in _readings(node, topics_read, command.group):
         is_reading = is_reading or delivery is not None
         leases = {} if delivery is None else delivery.leases.by_number
         for number in [*leases]:
@@ -348,7 +351,8 @@ def plan_reset(node: "Node", command: PlanReset, _now: Now) -> Slices[dict[str, 
             moves.setdefault(place[0].topic, []).append(_move(*place, command.to))
             yield 1
         return moves
-    for partition, delivery in _readings(node, command):
+    topics_read = yield from topics_covered(node, command)
+    for partition, delivery in _readings(node, topics_read, command.group):
         if delivery is not None:
             move = _move(partition, delivery, command.to)
             moves.setdefault(partition.topic, []).append(move)

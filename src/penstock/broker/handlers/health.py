@@ -1,10 +1,10 @@
 """How the broker is, and what became of deliveries."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...api.command import Command, ScopedCommand
+from ...api.command import Command
 from ...api.health import (
     DeliveryFigures,
     Health,
@@ -20,9 +20,9 @@ from ...api.health import (
 from ..figures import figures_of
 from ..findings import findings_of
 from ..groups import lag_of
-from ..partition import Now, Partition
+from ..partition import Now
 from ..partition.changes import Handler
-from ..walks import Slices, groups_in, partitions_in
+from ..walks import Slices, groups_in, names_covered, partitions_in
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -51,15 +51,11 @@ def _is_covered(command: SeeFigures, labels: Mapping[str, str]) -> bool:
     return "group" not in labels if topic is None else command.covers(topic)
 
 
-def _covered(node: "Node", command: ScopedCommand[Any]) -> Iterator[Partition]:
-    return partitions_in(node, filter(command.covers, [*node.open]))
-
-
 def see_reliability(
     node: "Node", command: SeeReliability, _now: Now
 ) -> Slices[dict[str, DeliveryFigures]]:
     figures: dict[str, Counter[str]] = {}
-    for partition in _covered(node, command):
+    for partition in partitions_in(node, (yield from names_covered(node, command))):
         for name, delivery in groups_in(node, partition):
             figures.setdefault(name, Counter()).update(
                 in_flight=delivery.leases.in_flight,
@@ -75,7 +71,7 @@ def see_reliability(
 
 def see_lags(node: "Node", command: SeeLags, now: Now) -> Slices[dict[str, LagFigures]]:
     figures: dict[str, LagFigures] = {}
-    for partition in _covered(node, command):
+    for partition in partitions_in(node, (yield from names_covered(node, command))):
         for name, delivery in groups_in(node, partition):
             known, lag = figures.get(name, LagFigures()), lag_of(partition, delivery, now)
             figures[name] = LagFigures(
@@ -92,8 +88,8 @@ def see_lags(node: "Node", command: SeeLags, now: Now) -> Slices[dict[str, LagFi
 
 def see_stored(node: "Node", command: SeeStored, _now: Now) -> Slices[Stored]:
     topics = partitions = size = 0
-    for name in [*node.open]:
-        if command.covers(name) and name in node.open:
+    for name in (yield from names_covered(node, command)):
+        if name in node.open:
             topics += 1
             for partition in partitions_in(node, [name]):
                 partitions, size = partitions + 1, size + partition.messages.size

@@ -22,7 +22,7 @@ from .. import journey_search, journeys
 from ..catalogue import Topic
 from ..partition import Now
 from ..partition.changes import Handler
-from ..walks import Slices, partitions_in
+from ..walks import Slices, names_covered, partitions_in
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -90,7 +90,7 @@ def list_latest(node: "Node", command: ListJourneys, _now: Now) -> Slices[Journe
 
 
 def describe_all(node: "Node", command: DescribeJourneys, _now: Now) -> Slices[JourneyStats]:
-    names = sorted(filter(command.covers, node.open))
+    names = sorted((yield from names_covered(node, command)))
     if command.topic is not None:
         names = [node.topic(command.topic).facts.name]
     histories: list[TopicHistory] = []
