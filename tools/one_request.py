@@ -228,9 +228,9 @@ def line_of(verdict: Verdict) -> str:
 
 def show(verdicts: Sequence[Verdict]) -> None:
     print(
-        f"\nThe ten dearest of {len(verdicts)}, {sum(bool(one.wrong) for one in verdicts)} wrong:"
+        f"\nThe ten dearest of {len(verdicts)}, {sum(bool(verdict.wrong) for verdict in verdicts)} wrong:"
     )
-    for verdict in sorted(verdicts, key=lambda one: -one.stall_ms)[:10]:
+    for verdict in sorted(verdicts, key=lambda verdict: -verdict.stall_ms)[:10]:
         print(line_of(verdict))
 
 

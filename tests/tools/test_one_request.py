@@ -63,10 +63,10 @@ def test_commands_are_as_long_as_their_bounds_and_beyond():
         for request in binary_requests(names)
         if request.name.startswith("DescribeTopics:")
     }
-    found = command_of(made["DescribeTopics: lists of names that exist"]())
-    assert isinstance(found, DescribeTopics)
-    assert len(found.names) == NAMES_MAX
-    assert {*found.names} == {*names.topics}
+    existing = command_of(made["DescribeTopics: lists of names that exist"]())
+    assert isinstance(existing, DescribeTopics)
+    assert len(existing.names) == NAMES_MAX
+    assert {*existing.names} == {*names.topics}
     absent = command_of(made["DescribeTopics: lists of names that do not exist"]())
     assert len({*absent.names}) == NAMES_MAX
     with pytest.raises(TooLarge):

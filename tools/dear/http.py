@@ -148,17 +148,14 @@ def _path(route: Route, maker: Maker) -> str:
     given = {**_PATH, "group": maker.names.groups[0]}
     given["producer_id"] = str(maker.names.session.producer_id)
     given["transaction"] = f"{maker.names.session.producer_id}-0"
-    given |= {
-        name: topic
-        for path, topic in _TOPIC_OF
-        if route.path.startswith(path)
-        for name in ["topic"]
-    }
+    for path, topic in _TOPIC_OF:
+        if route.path.startswith(path):
+            given["topic"] = topic
     if _name(route) in _OWN:
         given |= {name: str(value) for name, value in _OWN[_name(route)][0].items()}
     if maker.form is Form.ABSENT:
         given |= dict.fromkeys(("trace_id", "query", "schedule", "key_id"), "absent")
-    return _PARAMETER.sub(lambda found: quote(given[found[1]], safe=""), route.path)
+    return _PARAMETER.sub(lambda match: quote(given[match[1]], safe=""), route.path)
 
 
 def _query(route: Route, kind: str, maker: Maker) -> str:
@@ -171,7 +168,7 @@ def _query(route: Route, kind: str, maker: Maker) -> str:
     fields = short.fields(described)
     if "topics" in fields:
         fields["topics"] = _joined([*maker.names.topics] * maker.items, maker.form)
-    words = {name: _word(value) for name, value in fields.items() if value is not None}
+    words = {name: _word(value) for name, value in fields.items() if value not in (None, "")}
     return f"?{urlencode(words)[:_QUERY_BYTES_MAX]}" if words else ""
 
 

@@ -190,7 +190,7 @@ class Filler:
         """All items of a message are counted together, so those of arrays in arrays share what is left."""
         if self._form is KafkaForm.LARGE or items <= 1:
             return [self._item(field, 1, 0)]
-        inner = [one for one in self._there(field.fields) if one.kind.startswith("[]")]
+        inner = [array for array in self._there(field.fields) if array.kind.startswith("[]")]
         is_inner = self._form in {KafkaForm.INNER, KafkaForm.INNER_SAME}
         if inner and is_inner:
             return [self._item(field, items - 1, 0)]
@@ -202,8 +202,8 @@ class Filler:
 
     def _depth(self, field: Field) -> int:
         """How many items one item of an array has in its own arrays, if each of those has one."""
-        inner = [one for one in self._there(field.fields) if one.kind.startswith("[]")]
-        return sum(1 + self._depth(one) for one in inner)
+        inner = [array for array in self._there(field.fields) if array.kind.startswith("[]")]
+        return sum(1 + self._depth(array) for array in inner)
 
     def _item(self, field: Field, items: int, index: int) -> Any:
         kind = field.kind.removeprefix("[]")

@@ -65,8 +65,8 @@ class JudgedBroker:
         deadline_s = time.monotonic() + START_S
         while time.monotonic() < deadline_s:
             said = self.log.read_text(errors="replace")[at:]
-            if found := re.search(r"listens on http://\S+?:(\d+) and penstock://\S+?:(\d+)", said):
-                self.http, self.binary = int(found[1]), int(found[2])
+            if ports := re.search(r"listens on http://\S+?:(\d+) and penstock://\S+?:(\d+)", said):
+                self.http, self.binary = int(ports[1]), int(ports[2])
                 return
             if self.process.poll() is not None:
                 raise NotWell(f"the broker did not start: {said[-500:]}")
@@ -93,10 +93,10 @@ class JudgedBroker:
             status = Path(f"/proc/{self.process.pid}/status").read_text()
         except FileNotFoundError:
             raise NotWell("the broker ended") from None
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        if found is None:
+        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
+        if resident is None:
             raise NotWell("the broker ended")
-        return int(found[1]) * 1024
+        return int(resident[1]) * 1024
 
     def commands_held(self, patience_s: float) -> Mapping[str, int]:
         """How many commands are reachable in the broker, by type. NotWell: it does not say."""
@@ -113,8 +113,8 @@ class JudgedBroker:
         line = process.stdout.readline()
         if not line:
             raise NotWell("the broker ended")
-        found: dict[str, int] = json.loads(line)
-        return found
+        counts: dict[str, int] = json.loads(line)
+        return counts
 
     def tracebacks(self) -> int:
         """How many lines of its log tell of a mistake of the server."""
@@ -142,13 +142,12 @@ def count_commands() -> dict[str, int]:
     from penstock.api.command import Command
 
     objects = gc.get_objects()
-    found = {
-        id(one): type(one).__name__
-        for one in gc.get_referents(*objects)
-        if isinstance(one, Command)
+    commands = {
+        id(command): type(command).__name__
+        for command in (*objects, *gc.get_referents(*objects))
+        if isinstance(command, Command)
     }
-    found |= {id(one): type(one).__name__ for one in objects if isinstance(one, Command)}
-    return dict(Counter(found.values()))
+    return dict(Counter(commands.values()))
 
 
 def _answer_counts() -> None:

@@ -150,10 +150,10 @@ class Maker:
                 return self._fields(kind.fields, count, index)
             case inspect.NamedTupleType():
                 return [
-                    self._overrides[one.name]
-                    if one.name in self._overrides
-                    else self._value(one.type, one.name, count, index)
-                    for one in kind.fields
+                    self._overrides[field.name]
+                    if field.name in self._overrides
+                    else self._value(field.type, field.name, count, index)
+                    for field in kind.fields
                 ]
             case (
                 inspect.ListType()
@@ -163,7 +163,7 @@ class Maker:
             ):
                 return self._list(kind.item_type, name, count, kind.max_length)
             case inspect.TupleType():
-                return [self._value(one, name, 1, index) for one in kind.item_types]
+                return [self._value(item, name, 1, index) for item in kind.item_types]
             case inspect.DictType():
                 return self._mapping(kind, name, count, index)
         return self._scalar(kind, name, index)
@@ -213,23 +213,25 @@ class Maker:
 
     def _of_union(self, kind: inspect.UnionType, name: str, count: int, index: int) -> Any:
         """Lists and structs are dearer than texts, and texts than nothing."""
-        kinds = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+        kinds = [option for option in kind.types if not isinstance(option, inspect.NoneType)]
         for wanted in (
             inspect.ListType,
             inspect.VarTupleType,
             inspect.FrozenSetType,
             inspect.DictType,
         ):
-            for one in kinds:
-                if isinstance(one, wanted):
-                    return self._value(one, name, count, index)
+            for option in kinds:
+                if isinstance(option, wanted):
+                    return self._value(option, name, count, index)
         is_optional = len(kinds) < len(kind.types) or any(
-            isinstance(one, inspect.CustomType) for one in kinds
+            isinstance(option, inspect.CustomType) for option in kinds
         )
-        plain = [one for one in kinds if not isinstance(one, inspect.CustomType)]
+        plain = [option for option in kinds if not isinstance(option, inspect.CustomType)]
         if not is_optional and plain:
             return self._value(plain[0], name, count, index)
-        texts = [one for one in plain if isinstance(one, inspect.StrType | inspect.BytesType)]
+        texts = [
+            option for option in plain if isinstance(option, inspect.StrType | inspect.BytesType)
+        ]
         if texts and (
             name == "value"
             or (self.form is Form.ABSENT and name in _FILTERS)
