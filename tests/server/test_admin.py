@@ -1,8 +1,19 @@
 """Topics, groups and dead letters over HTTP."""
 
+import asyncio
+import json
+
 import pytest
 
+from penstock.api.keys import RevokeKey
+from penstock.api.principals import Role
+from penstock.broker.partition.dead_letters import is_listed
+from penstock.runtime.loop_turns import LoopTurns
+from penstock.runtime.slices import SliceBudgets
+from penstock.server.audit_files import AUDIT_FILE
+
 from .rigs import in_process
+from .wires import connected, is_answered, until
 
 
 async def test_topics_from_creation_to_deletion(tmp_path):
@@ -316,3 +327,59 @@ async def test_health_stats_and_metrics(tmp_path):
         stopping = await broker.call("GET", "/readyz")
         assert (stopping.status, stopping.headers["retry-after"]) == (503, "1")
         assert (await broker.call("GET", "/livez")).status == 200
+
+
+class OneEntry(SliceBudgets):
+    """A slice is one entry."""
+
+    def entries_for(self, _kind) -> int:
+        return 1
+
+
+class SlowClock:
+    """Each look at it takes longer than a turn of the loop may."""
+
+    at_ns = 0
+
+    def monotonic_ns(self) -> int:
+        self.at_ns += 10_000_000
+        return self.at_ns
+
+
+@pytest.mark.parametrize("how", ["left", "key ended"])
+@pytest.mark.parametrize("what", ["redrive", "discard"])
+async def test_dead_letters_that_have_begun_to_go_all_go_and_the_audit_log_has_how_many(
+    tmp_path, what, how
+):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await fail_all(broker, *map(str, range(60)))
+        broker.driver.slice_budgets = OneEntry(broker.clock)
+        broker.app.driver.turns = LoopTurns(asyncio.get_running_loop(), SlowClock())
+        broker.key("other", Role.ADMIN)
+        key = broker.key("admin", Role.ADMIN)
+        broker.app.auth.is_on = True
+        head = [
+            b"POST /topics/orders/dlq/%b HTTP/1.1" % what.encode(),
+            b"Host: localhost",
+            b"Authorization: Bearer %b" % key.text.encode(),
+            b"Content-Type: application/json",
+            b"Content-Length: 13",
+        ]
+        connection, wire = connected(broker)
+        connection.data_received(b"\r\n".join([*head, b"", b'{"all": true}']))
+        partition = broker.driver.node.partition("orders.dlq", 0)
+        async with asyncio.timeout(120):
+            await until(lambda: any(not is_listed(partition, one) for one in range(60)))
+        assert is_listed(partition, 59), "it is under way"
+        if how == "left":
+            wire.close()
+            connection.connection_lost(None)
+        else:
+            broker.driver.execute(RevokeKey(key.key.key_id))
+            broker.app.auth.ends.look()
+        async with asyncio.timeout(120):
+            await until(lambda: is_answered(connection))
+        assert not any(is_listed(partition, one) for one in range(60))
+    lines = (tmp_path / AUDIT_FILE).read_text().splitlines()
+    assert "60 dead letters" in json.loads(lines[-1])["where"]

@@ -215,17 +215,17 @@ class Request:
         Forbidden is told to the audit log, as all refusals are.
         """
         with self.noting_refusal():
-            execute = partial(
-                self.app.driver.execute,
-                self._admitted(command),
-                self.principal,
-                is_synced=is_synced,
-                credential=self.credential,
+            driver, admitted_command = self.app.driver, self._admitted(command)
+            if not (command.is_walk and command.is_query):
+                # What changes something and has begun goes to its end: its line in the audit log says how much it was.
+                return await driver.execute(admitted_command, self.principal, is_synced=is_synced)
+            walk = partial(
+                driver.execute, admitted_command, self.principal, credential=self.credential
             )
-            if not command.is_walk or self.is_ended_with_client:
-                return await execute()
+            if self.is_ended_with_client:
+                return await walk()
             with self.ends_with_client():
-                return await execute()
+                return await walk()
 
     def _admitted(self, command: "Command[R]") -> "Command[R]":
         """The command within its bounds. Refused, TooLarge: it is out of them."""
