@@ -11,6 +11,7 @@ from penstock.broker.partition.dead_letters import is_listed
 from penstock.runtime.loop_turns import LoopTurns
 from penstock.runtime.slices import SliceBudgets
 from penstock.server.audit_files import AUDIT_FILE
+from penstock.server.http import dead_letters
 
 from .rigs import in_process
 from .wires import connected, is_answered, until
@@ -288,6 +289,25 @@ async def test_a_paced_redrive_sends_so_many_a_second_and_answers_in_time(tmp_pa
         for rate in (0, -1, 1_000_001):
             reply = await broker.call("POST", redrive, {"all": True, "rate": rate})
             assert (reply.status, reply.json["field"]) == (400, "rate")
+
+
+async def test_a_paced_redrive_asks_for_no_more_letters_at_once_than_a_command_may_name(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(dead_letters, "MESSAGES_MAX", 2)
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        await fail_all(broker, *map(str, range(5)))
+        pauses: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+
+        broker.app.sleep = sleep
+        order = {"all": True, "rate": 1_000_000}
+        reply = (await broker.call("POST", "/topics/orders/dlq/redrive", order)).json
+        assert (reply["matched"], reply["redriven"]) == (5, 5)
+        assert pauses == [1.0, 1.0]
 
 
 async def test_a_paced_redrive_passes_over_what_cannot_go_and_ends_with_the_broker(tmp_path):

@@ -3,6 +3,7 @@
 import msgspec
 from msgspec.structs import replace
 
+from ...api.bounds import MESSAGES_MAX
 from ...api.dead_letters import (
     BrowseDeadLetters,
     CountDeadLetters,
@@ -104,9 +105,9 @@ async def _send_paced(
     found = await _send_back(request, replace(command, is_dry_run=True))
     out.matched = found.matched
     _add(out, replace(found, redriven=0))
-    left = found.places
+    left, most = found.places, min(rate, MESSAGES_MAX)
     for _ in range(_SECONDS_A_CALL):
-        some, left = left[:rate], left[rate:]
+        some, left = left[:most], left[most:]
         if some:
             these = Selection(offsets=frozenset(some))
             _add(out, await _send_back(request, replace(command, selection=these, limit=len(some))))
