@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.errors import DiskFailed, Fenced, NoSpace, Refused
-from penstock.replication.frames import Hello
+from penstock.replication.frames import LEVEL, Hello
 from penstock.replication.replica import Replica
 from penstock.replication.storage import Storage
 from penstock.sim import SimDisk
@@ -101,7 +101,7 @@ def new_replica(disk: SimDisk) -> Replica:
     return Replica(disk, node=2, entropy=random.Random(7), cluster_id="c")
 
 
-def leader_of(epoch: int, cluster_id: str = "c", level: int = 1) -> Hello:
+def leader_of(epoch: int, cluster_id: str = "c", level: int = LEVEL) -> Hello:
     return Hello(cluster_id, 1, 11, 12, level, epoch, "leader")
 
 
@@ -118,7 +118,7 @@ def test_empty_disk_is_not_whole() -> None:
     assert not new_replica(SimDisk()).is_whole
 
 
-@pytest.mark.parametrize("hello", [leader_of(257, "other"), leader_of(257, level=2)])
+@pytest.mark.parametrize("hello", [leader_of(257, "other"), leader_of(257, level=LEVEL + 1)])
 def test_another_cluster_or_level_is_refused(hello: Hello) -> None:
-    with pytest.raises(Refused, match=r"cluster 'other'|level 2"):
+    with pytest.raises(Refused, match=rf"cluster 'other'|level {LEVEL + 1}"):
         new_replica(SimDisk()).receive(hello)

@@ -69,9 +69,12 @@ async def test_a_sign_of_life_breaks_the_silence_and_is_nothing_else() -> None:
         taken.append(frame)
         has_taken.set()
 
-    server = await asyncio.get_running_loop().create_server(
-        lambda: Link(made.put_nowait), "127.0.0.1", 0
-    )
+    class AcceptedLink(Link):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            made.put_nowait(self)
+
+    server = await asyncio.get_running_loop().create_server(AcceptedLink, "127.0.0.1", 0)
     link = await dial(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", None)
     async with asyncio.timeout(30):
         other = await made.get()

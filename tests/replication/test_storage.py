@@ -9,7 +9,7 @@ import pytest
 from penstock.codec import Columns, encode
 from penstock.errors import FileMissing, NoSpace, PenstockError
 from penstock.model import Epoch
-from penstock.replication.frames import EpochAt, Hello, LogFacts
+from penstock.replication.frames import LEVEL, EpochAt, Hello, LogFacts
 from penstock.replication.reconcile import META
 from penstock.replication.replica import Replica
 from penstock.replication.replica_file import ReplicaRecord, write_record
@@ -226,7 +226,7 @@ def test_a_promise_that_is_not_durable_is_none() -> None:
     disk = SimDisk()
     replica = Replica(disk, node=2, entropy=random.Random(7), cluster_id="c")
     disk.inject(FULL)
-    hello = Hello("c", 1, 11, 12, 1, 770, "leader")
+    hello = Hello("c", 1, 11, 12, LEVEL, 770, "leader")
     for _ in range(2):
         with pytest.raises(NoSpace):
             replica.receive(hello)
