@@ -288,6 +288,13 @@ class SyncPoint(Generic[P]):
         for ticket in (*self._covered, self._ticket):
             ticket.settle(error)
 
+    def sync_ahead(self) -> None:
+        """Sync what was written so far, while others write: `maintenance` syncs the rest with the lock held."""
+        if self.gate is None:
+            # What is wrong with another partition is told to those who wrote there.
+            with suppress(PenstockError):
+                self.wait()
+
     @contextmanager
     def maintenance(self) -> Iterator[None]:
         """No sync runs, no writer waits and no other thread writes until the end of the block."""

@@ -206,6 +206,8 @@ class ThreadDriver:
         """Carry out a command. With a ticket, its effect is as durable as the policy says after the caller's `sync`."""
         if not command.is_volatile:
             self.admit()
+        if command.is_structural:
+            self._point.sync_ahead()
         guard = self._point.maintenance() if command.is_structural else self.lock
         return self._run(
             command, principal, None if command.is_volatile else self._note_waiting, guard
