@@ -14,6 +14,7 @@ from penstock.api.dead_letters import (
     RedriveDeadLetters,
 )
 from penstock.api.fetch import Read
+from penstock.api.groups import Commit, DescribeLag, PartitionOffset
 from penstock.api.journeys import (
     DescribeJourney,
     DescribeJourneys,
@@ -26,7 +27,7 @@ from penstock.api.spans import TailSpans
 from penstock.api.start import EARLIEST
 from penstock.broker import journey_search
 from penstock.broker.walks import Walk
-from penstock.errors import NotFound, PenstockError
+from penstock.errors import NotFound, OffsetOutOfRange, PenstockError
 from penstock.journeys.traces import TracePlace, trace_id_of
 from tests.broker.test_walks import in_slices, slices, walking
 
@@ -187,3 +188,27 @@ def test_two_walks_that_make_one_index_both_have_it_whole() -> None:
         if reply is not None:
             answers.append(reply)
     assert answers == [whole, whole]
+
+
+def test_offsets_are_committed_in_slices_and_what_is_gone_is_left_out() -> None:
+    world, entropy = World(), random.Random(5)
+    for name in ("kept", "gone"):
+        world.topic(name=name, partitions=3)
+        for partition in range(3):
+            world.publish(b"a", b"b", topic=name, partition=partition)
+    places = [PartitionOffset(name, number, 2) for name in ("gone", "kept") for number in range(3)]
+    command = Commit("billing", tuple(places), opens_group=True)
+    walk = slices(world, Walk(command, LOCAL), entropy, entries_max=1)
+    # Each was looked at, and the first is committed.
+    for _ in range(len(places) + 1):
+        next(walk)
+    world.delete("gone")
+    *_, reply = walk
+    assert reply is True
+    lags = world.execute(DescribeLag(group="billing")).partitions
+    assert [(lag.topic, lag.partition, lag.floor) for lag in lags] == [
+        ("kept", number, 2) for number in range(3)
+    ]
+    beyond = Commit("billing", (PartitionOffset("kept", 0, 1), PartitionOffset("kept", 1, 9)))
+    refusal = in_slices(world, beyond, entropy)
+    assert isinstance(refusal, OffsetOutOfRange)

@@ -363,10 +363,12 @@ class Commit(Command[bool], frozen=True):
 
     With `opens_group` a group that is new is opened first. `lake` names where an archive has these messages, for their
     journeys; Refused if it is too long. NotOwner: a partition is assigned to a member, which has to
-    commit itself. OffsetOutOfRange, NotFound, TooManyGroups, ShareFull: nothing has happened.
+    commit itself. OffsetOutOfRange, NotFound, TooManyGroups, ShareFull: nothing has happened. Of many offsets some
+    may be committed when another partition is gone or has an owner meanwhile.
     """
 
     action: ClassVar[Action] = Action.COMMIT
+    is_walk: ClassVar[bool] = True
     group: str
     offsets: Annotated[tuple[PartitionOffset, ...], items(MESSAGES_MAX)]
     opens_group: bool = False

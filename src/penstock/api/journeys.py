@@ -192,7 +192,6 @@ class DescribeJourney(Command[Journey], frozen=True):
 
     action = Action.FETCH
     is_query = True
-    is_long = True
     is_walk = True
 
     topic: str
@@ -213,7 +212,6 @@ class FindTrace(ScopedCommand[Journey], frozen=True, kw_only=True):
 
     action = Action.FETCH
     is_query = True
-    is_long = True
     is_walk = True
 
     trace_id: str
@@ -230,7 +228,6 @@ class SearchJourneys(ScopedCommand[JourneyPage], frozen=True, kw_only=True):
 
     action = Action.FETCH
     is_query = True
-    is_long = True
     is_walk = True
 
     partition: int | None = None
@@ -252,7 +249,6 @@ class ListJourneys(ScopedCommand[JourneyPage], frozen=True, kw_only=True):
 
     action = Action.FETCH
     is_query = True
-    is_long = True
     is_walk = True
 
     limit: Annotated[int, Within(1, PAGE_MAX, is_cut=True)] = 100

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
-from typing import Annotated, ClassVar, NamedTuple, TypeVar, overload
+from typing import Annotated, ClassVar, NamedTuple, Self, TypeVar, overload
 
 import msgspec
 
@@ -91,6 +91,10 @@ class PublishedRun(Sequence[Published]):
 
 
 PublishOutcome = Published | PenstockError
+
+
+# Some milliseconds, if each goes to another partition.
+_MESSAGES_A_PIECE = 500
 
 
 class Verdict:
@@ -226,5 +230,15 @@ class ScheduleValues(_ToTopic, frozen=True):
 class PublishEach(StoreMessages[list[PublishOutcome]], frozen=True):
     """Store what can be stored; an answer or an error for each message."""
 
+    is_divisible: ClassVar[bool] = True
     messages: Messages
     partition: int | None = None
+
+    def pieces(self) -> Sequence[Self]:
+        messages = self.messages
+        if len(messages) <= _MESSAGES_A_PIECE:
+            return (self,)
+        return [
+            msgspec.structs.replace(self, messages=messages[first : first + _MESSAGES_A_PIECE])
+            for first in range(0, len(messages), _MESSAGES_A_PIECE)
+        ]

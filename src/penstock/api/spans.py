@@ -59,7 +59,6 @@ class TailSpans(Command[SpanPage], frozen=True):
 
     action = Action.SEE_STATS
     is_query = True
-    is_long = True
     is_walk = True
 
     positions: Mapping[PartitionIdentity, SpanPosition]

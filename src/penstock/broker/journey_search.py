@@ -1,6 +1,6 @@
 """The search for journeys: by key, header, trace id, time, group and status. A page reads so many bytes at most."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,8 +37,9 @@ _MESSAGES_AN_ENTRY = 100
 # Stories that one page tells, of messages that the search may leave out afterwards, and events of those: a message has
 # some of each group.
 _STORIES_A_PAGE, _EVENTS_A_PAGE = 1000, 100_000
-# Stories that are read together, fewer if they are long.
+# Stories that are read together, fewer if they are long; and the first, of which nothing is known.
 _STORIES_AT_ONCE, _EVENTS_AT_ONCE = 100, 10_000
+_STORIES_FIRST = 4
 _CURSOR_CHARACTERS_MAX = 300
 
 
@@ -71,7 +72,7 @@ class _Search:
         self.rows: list[JourneyRow] = []
         self.scanned = 0
         self.stories_left, self._events_left = _STORIES_A_PAGE, _EVENTS_A_PAGE
-        self._at_once = _STORIES_AT_ONCE
+        self._at_once = _STORIES_FIRST
 
     @property
     def is_full(self) -> bool:
@@ -159,8 +160,7 @@ class _Search:
                 row = yield from row_of(node, partition, facts, story)
                 if self._is_shown(row, story):
                     self.rows.append(row)
-            longest = max((len(story.spans) for _, story in stories.values()), default=1)
-            self._at_once = min(max(1, _EVENTS_AT_ONCE // max(1, longest)), _STORIES_AT_ONCE)
+            self._at_once = _at_once_after(stories)
         return None
 
     def _is_shown(self, row: JourneyRow, story: Story) -> bool:
@@ -220,11 +220,13 @@ def latest(node: "Node", command: ListJourneys) -> Slices[JourneyPage]:
     """The journeys of the messages that were published last. What goes meanwhile is left out."""
     rows: list[JourneyRow] = []
     chosen = yield from _latest_messages(node, command)
+    left = _EVENTS_A_PAGE
     for partition, offsets in chosen.items():
-        if is_open(node, partition):
+        if is_open(node, partition) and left > 0:
             with suppress(NotFound, Unavailable):
-                telling = _rows_of(node, partition, offsets)
+                telling = _rows_of(node, partition, offsets, left)
                 rows += yield from while_there(node, partition.topic, telling)
+                left = _EVENTS_A_PAGE - sum(row.span_count for row in rows)
     rows.sort(key=lambda row: row.start_ns, reverse=True)
     return JourneyPage(rows, 0)
 
@@ -260,15 +262,27 @@ def _latest_messages(node: "Node", command: ListJourneys) -> Slices[dict[Partiti
     return chosen
 
 
-def _rows_of(node: "Node", partition: Partition, offsets: list[int]) -> Told[list[JourneyRow]]:
+def _rows_of(
+    node: "Node", partition: Partition, offsets: list[int], events_left: int
+) -> Told[list[JourneyRow]]:
+    """The rows of messages, the latest first; of as many as have so many events."""
     rows: list[JourneyRow] = []
-    # One by one: a message of many groups has many events.
-    for offset in offsets:
-        stories = yield from tell_many(partition, [offset])
+    at_once, end = _STORIES_FIRST, len(offsets)
+    while end > 0 and events_left > 0:
+        first = max(0, end - at_once)
+        stories = yield from tell_many(partition, offsets[first:end])
         for facts, story in stories.values():
             row = yield from row_of(node, partition, facts, story)
             rows.append(row)
+            events_left -= len(story.spans)
+        at_once, end = _at_once_after(stories), first
     return rows
+
+
+def _at_once_after(stories: Mapping[int, tuple[MessageFacts, Story]]) -> int:
+    """How many stories are read together after these: fewer if they were long."""
+    longest = max((len(story.spans) for _, story in stories.values()), default=1)
+    return min(max(1, _EVENTS_AT_ONCE // max(1, longest)), _STORIES_AT_ONCE)
 
 
 def row_of(

@@ -209,9 +209,8 @@ class ThreadDriver:
         if command.is_structural:
             self._point.sync_ahead()
         guard = self._point.maintenance() if command.is_structural else self.lock
-        return self._run(
-            command, principal, None if command.is_volatile else self._note_waiting, guard
-        )
+        note = None if command.is_volatile else self._note_waiting
+        return self._run(command, principal, note, guard)
 
     def start(
         self,

@@ -412,21 +412,23 @@ def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[M
     return moves
 
 
-def commit(node: "Node", command: Commit, now: Now) -> bool:
+def commit(node: "Node", command: Commit, now: Now) -> Slices[bool]:
     if len(command.lake) > LAKE_CHARACTERS_MAX:
         raise Refused(f"lake has at most {LAKE_CHARACTERS_MAX} characters", field="lake")
-    require_offsets(node, command.offsets)
-    for topic, partition, _ in command.offsets:
-        node.assigned.require_unowned(command.group, topic, partition)
+    group, has_moved = command.group, False
+    for place in command.offsets:
+        require_offsets(node, (place,))
+        node.assigned.require_unowned(group, place.topic, place.partition)
+        now = yield 1
     if command.opens_group:
-        groups.open_on(node, command.topics(), command.group, EARLIEST, now)
-    moved = [
-        groups.commit(
-            node.partition(topic, partition), command.group, offset, now, lake=command.lake
-        )
-        for topic, partition, offset in command.offsets
-    ]
-    return any(moved)
+        groups.open_on(node, command.topics(), group, EARLIEST, now)
+    for topic, number, offset in command.offsets:
+        # In the slices before, partitions may have gone, or got an owner.
+        if node.open.get(topic) and (partition := node.open[topic].partitions.serving_at(number)):
+            node.assigned.require_unowned(group, topic, number)
+            has_moved |= groups.commit(partition, group, offset, now, lake=command.lake)
+        now = yield 1
+    return has_moved
 
 
 def require_offsets(node: "Node", offsets: Sequence[PartitionOffset]) -> None:
