@@ -7,8 +7,9 @@ import shlex
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.server.http.docs_page import page
+from penstock.server.http.docs_page import page, page_for
 from penstock.server.http.openapi import document, errors_of
+from penstock.server.http.routing import Router
 from penstock.server.http.table import ROUTES
 
 from .rigs import in_process
@@ -51,9 +52,11 @@ def test_fields_inside_of_fields_are_shown():
 
 
 def test_commands_ask_the_host_that_the_reader_came_by():
-    assert "curl 'http://shop.example:80/topics'" in html.unescape(page(ROUTES, "shop.example:80"))
+    assert "curl 'http://shop.example:80/topics'" in html.unescape(
+        page_for(Router(ROUTES), "shop.example:80")
+    )
     for hostile in ("x'; rm -rf /", "<script>", "", "a b"):
-        text = page(ROUTES, hostile)
+        text = page_for(Router(ROUTES), hostile)
         assert "curl 'http://127.0.0.1:8080/topics'" in html.unescape(text)
         assert "<script" not in text
 

@@ -4,10 +4,11 @@ import html
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from .openapi import document, errors_of
-from .routing import Route
+from .routing import Route, Router
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -34,7 +35,7 @@ is <code>"30s"</code>, <code>"5m"</code>, or a number of milliseconds. With keys
 </body></html>
 """
 _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
-_USUAL_HOST = "127.0.0.1:8080"
+_USUAL = "http://127.0.0.1:8080"
 _PARAMETER = re.compile(r"{(\w+)}")
 _DEPTH_MAX = 4
 # Optional as far as its type says, and needed all the same: one of two ways to name what is meant.
@@ -104,11 +105,20 @@ _BY_TYPE: Mapping[str, Any] = {
 }
 
 
-def page(routes: Sequence[Route], host: str | None = None) -> str:
-    """Returns the page; its commands ask the host by which the reader came, if that can be written into one."""
+@lru_cache(maxsize=1)
+def _page_of(router: Router) -> str:
+    return page(router.routes)
+
+
+def page_for(router: Router, host: str) -> str:
+    """The page, made once; its commands ask the host by which the reader came, if that can be written into one."""
+    made = _page_of(router)
+    return made.replace(_USUAL, f"http://{host}") if _HOST.fullmatch(host) else made
+
+
+def page(routes: Sequence[Route]) -> str:
     described = document(routes)
-    address = host if host and _HOST.fullmatch(host) else _USUAL_HOST
-    reader = _Reader(described["components"]["schemas"], f"http://{address}")
+    reader = _Reader(described["components"]["schemas"], _USUAL)
     tags = list(dict.fromkeys(route.tag for route in routes))
     sections = "\n".join(
         f'<h2 id="{_slug(tag)}">{html.escape(tag.capitalize())}</h2>\n'

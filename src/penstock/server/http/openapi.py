@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from importlib.metadata import version
 from types import UnionType
 from typing import Any, get_args
@@ -23,8 +24,8 @@ from ...errors import (
     UnsupportedMediaType,
 )
 from .requests import Request
-from .responses import Answer, Response, json_response
-from .routing import NUMBERS, Route
+from .responses import JSON, Answer, Response, encode_json
+from .routing import NUMBERS, Route, Router
 from .statuses import status_of_kind
 
 _ERROR = "#/components/schemas/Error"
@@ -196,15 +197,25 @@ def _failures(route: Route) -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=1)
+def _document_of(router: Router) -> bytes:
+    """Made once: it takes a third of a second, and every client may ask for it."""
+    return encode_json(document(router.routes))
+
+
 async def _openapi(request: Request) -> Answer:
-    return json_response(document(request.app.router.routes))
+    router = request.app.router
+    content = await request.app.driver.in_thread(lambda: _document_of(router))
+    return Response(content, 200, JSON)
 
 
 async def _docs(request: Request) -> Answer:
-    from .docs_page import page
+    from .docs_page import page_for
 
     host = (request.header(b"host") or b"").decode("latin-1")
-    return Response(page(request.app.router.routes, host).encode(), 200, HTML, PAGE_HEADERS)
+    router = request.app.router
+    content = await request.app.driver.in_thread(lambda: page_for(router, host))
+    return Response(content.encode(), 200, HTML, PAGE_HEADERS)
 
 
 # The pages need nothing from anywhere, so they may load nothing.
