@@ -15,10 +15,17 @@ from penstock.api.keys import CreateKey, RevokeKey
 from penstock.api.principals import LOCAL, Role
 from penstock.api.publish import PublishValues
 from penstock.api.start import EARLIEST
-from penstock.api.topics import CreateTopic, DeleteTopic, DescribeTopics, ListTopics
+from penstock.api.topics import (
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopics,
+    ListTopics,
+    SweepDue,
+)
 from penstock.config import StorageConfig
 from penstock.errors import Cancelled, NotFound, Refused, Unauthenticated
 from penstock.runtime.asynchronous import AsyncDriver
+from penstock.runtime.group_polls import FOR_EVER
 from penstock.runtime.loop_turns import LoopTurns
 from penstock.runtime.slices import SliceBudgets, SlicedCommand
 from penstock.runtime.threads import ThreadDriver
@@ -329,3 +336,38 @@ async def test_a_command_has_its_turn_between_two_pieces(driver) -> None:
         tasks.create_task(execute(PublishValues(NAMES[1], [b"between"])))
     assert ended == [PublishValues, Answer]
     assert driver.execute(COUNT_HELD) == 0
+
+
+class Stepped(SlowClock):
+    """The test moves it, and has the driver tick: no thread does."""
+
+    def listen(self, _step) -> None:
+        pass
+
+
+def test_what_is_due_during_a_sweep_is_done_between_its_slices() -> None:
+    clock, topics = Stepped(), {"retention_check_ms": 1000, "visibility_timeout_ms": 5000}
+    world = World(clock=clock, entropy=Random(1), logger=getLogger("test"), on_fatal=_raise)
+    driver = ThreadDriver(SimDisk(), StorageConfig(min_free_bytes=0), world)
+    for name in NAMES:
+        driver.execute(CreateTopic(name, 1, topics))
+    driver.execute(PublishValues(NAMES[0], [b"x"]))
+    assert driver.polls.enter(Poll(NAMES[0], "g", "m", 1), LOCAL, 0).outcome()
+    waiter = driver.polls.enter(Poll(NAMES[0], "g", "other", 1), LOCAL, FOR_EVER)
+    served: list[bool] = []
+
+    class Slices(SliceBudgets):
+        def entries_for(self, kind) -> int:
+            if kind is SweepDue:
+                served.append(waiter.is_settled)
+                clock.at_ns += 1000 * MS
+            return 1
+
+    driver.slice_budgets = Slices(clock)
+    clock.at_ns += 2000 * MS
+    driver.tick()
+    # The lease ends after five slices, and the message is ready again a second later.
+    assert not any(served[:5])
+    assert all(served[10:])
+    assert len(served) > len(NAMES)
+    driver.close()

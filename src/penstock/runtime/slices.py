@@ -4,7 +4,7 @@ The core counts entries and knows no clock. A driver measures how long the entri
 hands in as many as take about a millisecond.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import sleep
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -120,10 +120,13 @@ class SlicedCommand(Generic[R]):
         budgets.note(kind, walk.entries, now.monotonic_ns)
         return done
 
-    def run(self) -> R:
-        """The reply, once its effect is as durable as the policy says. Other threads have the lock between slices."""
+    def run(self, between: Callable[[], None] | None = None) -> R:
+        """The reply, once its effect is as durable as the policy says. Other threads have the lock between slices, and
+        `between` is called."""
         while not self.go_on():
             sleep(_PAUSE_S)
+            if between is not None:
+                between()
         if self.ticket is not None:
             self.ticket.wait()
         return self.reply

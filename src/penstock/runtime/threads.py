@@ -40,7 +40,7 @@ from .node_plan import NodePlan
 from .slices import SliceBudgets, SlicedCommand, run_pieces
 from .steps import STEPS_MAX, Steps, WaitingSteps, is_complete
 from .sync_threads import SyncThreads
-from .ticker import Ticker
+from .ticker import NEVER_NS, Ticker
 from .tickets import Ticket, settled_ticket
 from .waits import Waits
 from .world import SteppedClock, World
@@ -49,9 +49,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 C = TypeVar("C", bound=Command[Any])
 Note = Callable[[], Ticket | None]
-_S_NS = 1_000_000_000
 # A full disk, mostly: what could not be done on time is tried again after this long.
-_RETRY_NS = _S_NS
+_RETRY_NS = 1_000_000_000
 # In so many partitions a tick, which holds the lock, does what is due; in the others the next one does.
 _TICKED_MAX = 16
 # Where a test lets a year pass, topics are swept so many times more seldom, unless they say themselves how often.
@@ -84,8 +83,7 @@ class ThreadDriver:
         self._is_torn = self._is_sync_asked = False
         self._steps, self.slice_budgets = WaitingSteps(), SliceBudgets(world.clock)
         self._sweep_at_ns = self.node.sweeps.next_ns
-        # With the lock held.
-        self.waits = Waits(NodeLevels(self))
+        self.waits = Waits(NodeLevels(self))  # With the lock held.
         self._ticker = Ticker(self._tick_or_fail, world.clock)
         self._ticker.start()
         with self.lock:
@@ -96,12 +94,9 @@ class ThreadDriver:
             self.tick()  # Something may be overdue, and the ticker does nothing before the clock moves.
 
     def _open_node(self) -> Node:
+        times = _STEPPED_SWEEP_TIMES if self.is_stepped else 1
         return self._findings.open_node(
-            self._disk,
-            self.now(),
-            self.config,
-            usual_sweep_times=_STEPPED_SWEEP_TIMES if self.is_stepped else 1,
-            is_firing=self._is_firing,
+            self._disk, self.now(), self.config, usual_sweep_times=times, is_firing=self._is_firing
         )
 
     def now(self) -> Now:
@@ -397,14 +392,17 @@ class ThreadDriver:
 
     def tick(self) -> None:
         """Let time pass: unanswered leases come back, retries are due, waits are over."""
+        self._tick_or_later()
+        if self.clock.monotonic_ns() >= self._sweep_at_ns:
+            self._sweep_on_time()
+
+    def _tick_or_later(self) -> None:
         try:
             self.run(self._tick)
         except Fatal:
             return  # The committer has told all callers.
         except PenstockError as error:
             self._tick_later(error)
-        if self.clock.monotonic_ns() >= self._sweep_at_ns:
-            self._sweep_on_time()
 
     def _tick_later(self, error: PenstockError) -> None:
         """Tick again: at once if a Ctrl-C in another thread was in the way and is mended, otherwise after a while."""
@@ -423,8 +421,10 @@ class ThreadDriver:
         self.expect(due_ns)
 
     def _sweep_on_time(self) -> None:
+        self._sweep_at_ns = NEVER_NS
         try:
-            SlicedCommand(self, SweepDue(), is_own=True).run()
+            sweep = SlicedCommand(self, SweepDue(), is_own=True)
+            sweep.run(lambda: self._ticker.catch_up(self._tick_or_later))
         except Fatal:
             return  # The committer has told all callers.
         except PenstockError as error:
