@@ -98,13 +98,21 @@ def _require_reach(node: "Node", group: str, members: Iterable[ClassicMember]) -
 def describe(node: "Node", command: DescribeClassic, _now: Now) -> Slices[ClassicGroupFacts]:
     group = command.group
     if not _has_member(node, command, group):
-        for partition in partitions_in(node, (yield from names_covered(node, command))):
-            if group in partition.machine.numbers and not group.startswith(INTERNAL_PREFIX):
-                break
-            yield 1
-        else:
+        topics = yield from _topics_of(node, group, command)
+        if not topics or group.startswith(INTERNAL_PREFIX):
             raise NotFound("group", group)
     return _facts(node, group, command)
+
+
+def _topics_of(node: "Node", group: str, command: ScopedCommand[Any]) -> Slices[list[str]]:
+    """The topics that a group reads, of those that the command covers."""
+    names: list[str] = []
+    for topic_id in node.group_owners.topics_of(group):
+        facts = node.topics.by_id.get(topic_id)
+        if facts is not None and facts.name in node.open and command.covers(facts.name):
+            names.append(facts.name)
+        yield 1
+    return names
 
 
 def list_groups(node: "Node", command: ListClassic, _now: Now) -> Slices[list[ClassicGroupFacts]]:
@@ -197,7 +205,7 @@ def list_committed(
     node: "Node", command: ListCommitted, _now: Now
 ) -> Slices[list[CommittedOffset]]:
     offsets: list[CommittedOffset] = []
-    for partition in partitions_in(node, (yield from names_covered(node, command))):
+    for partition in partitions_in(node, (yield from _topics_of(node, command.group, command))):
         committed = _committed(partition, command.group)
         if committed is not None:
             offsets.append(committed)

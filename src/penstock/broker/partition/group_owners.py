@@ -17,6 +17,8 @@ class GroupOwners:
         # On how many partitions a group of a topic is, and whose it is.
         self._places: dict[tuple[int, str], tuple[int, str]] = {}
         self._of_topic: Counter[int] = Counter()
+        # The topics of each group, in the order in which it came to them.
+        self._topics: dict[str, dict[int, None]] = {}
         self.counts = OwnerCounts()
 
     def opened(self, topic_id: int, group: str, owner: str) -> None:
@@ -25,6 +27,7 @@ class GroupOwners:
         self._places[topic_id, group] = places + 1, owner
         if not places:
             self._of_topic[topic_id] += 1
+            self._topics.setdefault(group, {})[topic_id] = None
             self.counts.add(owner)
 
     def closed(self, topic_id: int, group: str) -> None:
@@ -38,6 +41,13 @@ class GroupOwners:
         self._of_topic[topic_id] -= 1
         if not self._of_topic[topic_id]:
             del self._of_topic[topic_id]
+        del self._topics[group][topic_id]
+        if not self._topics[group]:
+            del self._topics[group]
+
+    def topics_of(self, group: str) -> list[int]:
+        """The ids of the topics that a group reads."""
+        return [*self._topics.get(group, ())]
 
     def knows(self, topic_id: int, group: str) -> bool:
         return (topic_id, group) in self._places
