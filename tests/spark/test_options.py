@@ -69,7 +69,11 @@ def test_times_are_milliseconds_or_rfc_3339():
             {"startingOffset": "latest"},
             "unknown option 'startingOffset'; did you mean startingOffsets?",
         ),
-        ({"kafka.bootstrap.servers": "x"}, "unknown option 'kafka.bootstrap.servers'"),
+        (
+            {"Kafka.Bootstrap.Servers": "x"},
+            "unknown option 'Kafka.Bootstrap.Servers': the address of the broker is the option url",
+        ),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "the key apiKeyFile, certificates caFile"),
         ({"path": "/x"}, "name topics in 'subscribe'"),
         ({"subscribe": "a b"}, "a b"),
         ({"assign": '{"orders": [0]}'}, "subscribe and assign were given"),

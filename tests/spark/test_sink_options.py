@@ -31,6 +31,7 @@ def schema(ddl: str) -> StructType:
     [
         ({"sinkID2": "x"}, "unknown option 'sinkID2'; did you mean sinkId?"),
         ({"subscribe": "orders"}, "unknown option 'subscribe'"),
+        ({"kafka.bootstrap.servers": "x"}, "the address of the broker is the option url"),
         ({"path": "/x"}, "name a topic in 'topic'"),
         ({"topic": "a b"}, "a b"),
         ({"sinkId": "nightly"}, "give sinkId and sequence together"),

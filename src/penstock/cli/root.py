@@ -73,6 +73,9 @@ COMMANDS = {
     ),
     "load": LazyCommand("penstock.cli.load:load", "Files into a topic, each row once."),
     "sql": LazyCommand("penstock.cli.sql:sql", "A query over topics and lakes; a table or a plot."),
+    "spark": LazyCommand(
+        "penstock.cli.spark:spark", "Where a stream that read from Kafka is, to go on here."
+    ),
     "context": LazyCommand("penstock.cli.context:context", "Several servers, by name."),
     "keys": LazyCommand("penstock.cli.keys:keys", "Make, list, rotate and revoke API keys."),
     "audit": LazyCommand("penstock.cli.audit:audit", "Check the log of what administrators did."),

@@ -24,6 +24,8 @@ DEFAULT_URL = "penstock://127.0.0.1:9092"
 _BACKOFF_MS = 200
 _PLAN_PAUSES_S = (0.2, 0.4, 0.8)
 _KEY_BYTES_MAX = 4096
+# Options of Kafka's client in Spark's Kafka source and sink begin with this word.
+_OF_KAFKA = "kafka."
 Choice = TypeVar("Choice", bound=Enum)
 
 
@@ -110,6 +112,8 @@ def known_options(
     by_name, found = {one.name.lower(): one for one in options}, {}
     for name, value in given.items():
         option = by_name.get(name.lower())
+        if name.lower().startswith(_OF_KAFKA):
+            raise Refused(f"unknown option {name!r}: {_instead_of(name.lower())}")
         if option is None:
             near = get_close_matches(name.lower(), by_name, n=1, cutoff=0.5)
             meant = f"; did you mean {by_name[near[0]].name}?" if near else "."
@@ -119,6 +123,13 @@ def known_options(
             raise Refused(f"option {option.name} is for a {option.used_by.value} only")
         found[option.name] = str(value)
     return found
+
+
+def _instead_of(name: str) -> str:
+    """Returns what stands here for an option of Kafka's client."""
+    if name == "kafka.bootstrap.servers":
+        return f"the address of the broker is the option url, such as {DEFAULT_URL}"
+    return "there are none for Kafka's client; the address is the option url, the key apiKeyFile, certificates caFile"
 
 
 class OptionReader:
