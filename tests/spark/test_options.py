@@ -17,8 +17,10 @@ from penstock.spark.options import (
     parse_columns,
     parse_options,
 )
+from penstock.spark.sink_options import SINK_OPTIONS
 
 GUIDE = Path(__file__).parents[2] / "docs" / "spark.md"
+FROM_KAFKA = GUIDE.with_name("from") / "spark-kafka.md"
 
 
 def parsed(used_by: UsedBy = UsedBy.BATCH, **given: str):
@@ -159,3 +161,21 @@ def test_the_guide_lists_every_column_as_it_is():
     assert [row[:2] for row in rows_of_table("Columns")] == [
         [f"`{one.name}`", one.kind] for one in COLUMNS
     ]
+
+
+@pytest.mark.parametrize(
+    ("heading", "options"),
+    [("Options of the source", OPTIONS), ("Options of the sink", SINK_OPTIONS)],
+)
+def test_the_page_for_kafkas_options_says_which_are_here(heading, options):
+    part = FROM_KAFKA.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", part, re.MULTILINE)
+    here = {one.name for one in options}
+    said = {name: text for names, text in rows for name in re.findall("`([^`]+)`", names)}
+    assert {
+        name for name, text in said.items() if text.startswith("the same")
+    } == here & said.keys()
+    assert len(said) > 5
+    for text in said.values():
+        named = set(re.findall("`([a-z]+[A-Z][A-Za-z]+|url|group|retries)`", text))
+        assert named <= here, text
