@@ -93,8 +93,8 @@ class PublishedRun(Sequence[Published]):
 PublishOutcome = Published | PenstockError
 
 
-# Some milliseconds, if each goes to another partition.
-_MESSAGES_A_PIECE = 500
+# Some ten milliseconds, if each goes to another partition; smaller pieces would make smaller batches.
+_MESSAGES_A_PIECE = 2000
 
 
 class Verdict:
