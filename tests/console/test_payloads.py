@@ -8,7 +8,7 @@ SCRIPT = "<script>window.isRun = true</script><img src=x onerror='window.isRun =
 LARGE = "<b>" + "0123456789abcdef" * 655_000
 HOSTILE = {
     "markup": {"value": SCRIPT, "key": SCRIPT, "headers": {SCRIPT: SCRIPT}},
-    "large": {"value": LARGE[: 10 * 1024 * 1024 - 100]},
+    "large": {"value": LARGE[: 8 * 1024 * 1024 - 1000]},
     "deep": {"value": "[" * 200_000 + "]" * 200_000},
     "binary": {"value": {"base64": base64.b64encode(bytes(range(256)) * 64).decode()}},
     "control": {"value": "\x00\x1b[2J\u202eevil\ufeff"},

@@ -53,7 +53,11 @@ def test_a_batch_is_published_whole_with_what_its_columns_say(spark, broker, cli
 def test_a_batch_with_a_name_is_published_once_and_one_without_again(spark, broker, client, topic):
     named = {"sinkId": topic, "sequence": "7"}
     written(numbers(spark, 10), broker, topic, **named)
-    written(numbers(spark, 10, first=100), broker, topic, **named)
+    # The same rows are a repeat; others are refused, unless they are to be passed over.
+    written(numbers(spark, 10), broker, topic, **named)
+    with pytest.raises(Exception, match="nothing was published"):
+        written(numbers(spark, 10, first=100), broker, topic, **named)
+    written(numbers(spark, 10, first=100), broker, topic, onRepeat="skip", **named)
     assert values(client, topic) == Counter(range(10))
     written(numbers(spark, 5, first=10), broker, topic, sinkId=topic, sequence="8")
     assert values(client, topic) == Counter(range(15))

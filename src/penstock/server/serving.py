@@ -27,7 +27,7 @@ from ..runtime.fatal import exit_process
 from ..runtime.threads import ThreadDriver
 from ..runtime.world import World
 from .audit import AuditLog
-from .audit_files import verify
+from .audit_files import AUDIT_FILE, verify
 from .binary.service import BinaryService
 from .binary.serving import BinaryServer
 from .first_key import write_first_key
@@ -322,7 +322,7 @@ def make_app(
         logger.warning("no keys yet: the first one, for the administrator, is in %s", first)
     audit = AuditLog(disk, clock.now_ns, settings.audit)
     if audit.lost:
-        logger.error("the audit log may have lost lines: %s (%s)", audit.lost, data)
+        logger.error("the audit log may have lost lines: %s (%s)", audit.lost, data / AUDIT_FILE)
     driver.loop.run_in_executor(None, _check_audit, disk, logger)
     return App(
         driver=driver,

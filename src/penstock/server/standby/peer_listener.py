@@ -106,16 +106,17 @@ class PeerListener:
         """Serve a connection, from the first byte of TLS on. It is a stranger's until it has said who it is."""
         with ExitStack() as known:
             known.callback(self._strangers.forget, host)
+            # Not the protocol that is returned: with TLS that is uvloop's own.
+            link = Link()
             try:
-                _, link = await asyncio.get_running_loop().connect_accepted_socket(
-                    Link,
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: link,
                     connection,
                     ssl=context,
                     ssl_handshake_timeout=None if context is None else FIRST_FRAME_S,
                 )
-            except (
-                OSError
-            ) as error:  # Of TLS, or the other side has hung up, or did not begin in time.
+            except OSError as error:
+                # Of TLS, or the other side has hung up, or did not begin in time.
                 self._say(f"peer {host} refused: {error.strerror or error}")
                 return
             await self._serve(link, known.close)
