@@ -86,16 +86,18 @@ async def test_a_pipeline_without_topics_is_of_the_key_that_made_it(tmp_path):
         def key(name, role, *prefixes):
             return {"x-api-key": broker.key(name, role, *prefixes).text}
 
-        ours, theirs = key("ours", Role.CONSUMER, "orders"), key("theirs", Role.CONSUMER)
-        root = key("root", Role.ADMIN)
+        ours, theirs = key("ours", Role.CONSUMER, "orders"), key("theirs", Role.CONSUMER, "b")
+        root, viewer = key("root", Role.ADMIN), key("viewer", Role.READONLY)
         load = {**GOOD, "kind": "load", "topics": []}
         assert (await broker.call("PUT", "/pipelines/load", load, headers=ours)).status == 200
         for method, body, status in (("GET", None, 404), ("DELETE", None, 404), ("PUT", load, 403)):
             reply = await broker.call(method, "/pipelines/load", body, headers=theirs)
             assert reply.status == status, method
         assert (await broker.call("GET", "/pipelines", headers=theirs)).json["pipelines"] == []
-        shown = (await broker.call("GET", "/pipelines", headers=root)).json["pipelines"]
-        assert [one["name"] for one in shown] == ["load"]
+        for everywhere in (root, viewer):
+            shown = (await broker.call("GET", "/pipelines", headers=everywhere)).json["pipelines"]
+            assert [pipeline["name"] for pipeline in shown] == ["load"]
+        assert (await broker.call("DELETE", "/pipelines/load", headers=viewer)).status == 403
         assert (await broker.call("PUT", "/pipelines/load", load, headers=ours)).status == 200
         assert (await broker.call("DELETE", "/pipelines/load", headers=root)).status == 204
 
@@ -121,7 +123,7 @@ async def test_a_key_that_has_many_pipelines_pushes_out_none_of_another(tmp_path
         now = 0.0
         broker.app.pipelines.now = lambda: now
         ours, theirs = (
-            {"x-api-key": broker.key(name, Role.CONSUMER).text} for name in ("ours", "theirs")
+            {"x-api-key": broker.key(name, Role.CONSUMER, name).text} for name in ("ours", "theirs")
         )
 
         async def report(name: str, by: dict[str, str], state: str = "running"):

@@ -39,9 +39,13 @@ class Reported(msgspec.Struct):
     committed_ns: int | None = None
 
     def is_of(self, principal: Principal) -> bool:
-        """Whether a principal may see it, report for it and forget it: by its topics, and without any by its owner."""
+        """Whether a principal may report for it and forget it: by its topics, and without any by its owner."""
         topics = self.said.topics
         return all(map(principal.reaches, topics)) if topics else principal.owns(self.owner)
+
+    def is_seen_by(self, principal: Principal) -> bool:
+        """Whether a principal may see it; one that reaches all topics sees those without any, too."""
+        return self.is_of(principal) or not (self.said.topics or principal.prefixes)
 
     def is_over(self, now_s: float) -> bool:
         return self.said.state not in _ALIVE or self.is_lost(now_s)

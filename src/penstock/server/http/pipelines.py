@@ -52,7 +52,7 @@ def _done(said: PipelineIn) -> str:
 async def list_pipelines(request: Request) -> Answer:
     asked = request.query(PageQuery)
     pipelines = request.app.pipelines
-    seen = [one for one in pipelines.all() if one.is_of(request.principal)]
+    seen = [pipeline for pipeline in pipelines.all() if pipeline.is_seen_by(request.principal)]
     page, cursor = page_of(seen, asked, lambda one: one.name)
     return json_response(PipelinesOut([one.out(pipelines.now()) for one in page], cursor))
 
@@ -65,7 +65,10 @@ def _found(request: Request) -> Reported:
 
 
 async def describe(request: Request) -> Answer:
-    return json_response(_found(request).out(request.app.pipelines.now()))
+    pipeline = request.app.pipelines.find(request.params["pipeline"])
+    if pipeline is None or not pipeline.is_seen_by(request.principal):
+        raise NotFound("pipeline", request.params["pipeline"])
+    return json_response(pipeline.out(request.app.pipelines.now()))
 
 
 async def forget(request: Request) -> Answer:
