@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from penstock.api.queries import SeeQueryStart
 from penstock.client import Client, Outgoing
-from penstock.errors import NotFound
+from penstock.errors import NotFound, Refused
+from penstock.spark import refresh
 from penstock.spark.pipelines.task_runner import number_column
 from penstock.testing.server import running_server
 
@@ -165,6 +166,52 @@ def test_times_are_instants_whatever_a_plain_timestamp_is_in_the_session(
     assert row.expires_at - row.timestamp == timedelta(hours=1)
     assert (row.data_error, row.dead_letter) == (None, None)
     assert row["at"] == (NOON - EPOCH) // timedelta(microseconds=1)
+
+
+def test_a_table_that_is_refreshed_has_what_came_since(spark, broker, client, topic):
+    fill(client, topic, 10)
+    table = reader(spark, broker, topic).load()
+    table.createOrReplaceTempView("refreshed")
+    view = spark.table("refreshed")
+    both = table.join(view, ["partition", "offset"])
+    assert (len(table.collect()), view.count(), both.count()) == (10, 10, 10)
+    fill(client, topic, 7)
+    assert refresh(both).count() == 17
+    # All that was made from the same load has it, too.
+    assert spark.sql("SELECT * FROM refreshed").count() == 17
+    fill(client, topic, 1)
+    assert len(refresh(table).collect()) == 18
+
+
+def test_a_table_without_a_topic_is_not_refreshed(spark):
+    with pytest.raises(Refused, match="reads a topic"):
+        refresh(spark.range(3))
+
+
+def test_a_stream_that_is_joined_with_a_table_sees_what_came_since_if_it_is_refreshed(
+    spark, broker, client, topic, checkpoint
+):
+    names = f"{topic[:100]}.names"
+    client.create_topic(names)
+    client.publish(names, b"first", key=b"0")
+    fill(client, topic, 1, partition=0)
+    table = reader(spark, broker, names).load().selectExpr("key", "value AS name")
+    joined = {}
+
+    def join(rows, number):
+        joined[number] = [row.name for row in rows.join(refresh(table), "key", "left").collect()]
+        client.publish(names, b"second", key=b"key 1")
+
+    stream = spark.readStream.format("penstock").options(url=broker, subscribe=topic)
+    stream = stream.option("startingOffsets", "earliest").load().writeStream.foreachBatch(join)
+    query = stream.option("checkpointLocation", checkpoint).start()
+    try:
+        query.processAllAvailable()
+        fill(client, topic, 1, partition=0, first=1)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert joined == {0: [None], 1: [b"second"]}
 
 
 def test_a_filter_of_one_query_narrows_no_other_query_of_the_table(spark, broker, client, topic):

@@ -10,6 +10,7 @@ Spark finds `format("penstock")` through the module `pyspark_penstock`. The guid
 
 from .java import NoJava as NoJava
 from .progress import progress_listener as progress_listener
+from .refresh import refresh as refresh
 from .session import session as session
 from .typed_frame import with_data as with_data
 from .work import WorkProgress as WorkProgress
