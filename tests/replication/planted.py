@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+import msgspec
 import pytest
 
 from penstock.broker.node import Node
@@ -104,6 +105,13 @@ def dead_letter_sent_twice(patch: pytest.MonkeyPatch) -> None:
             one.machine.arrived[Channel.MESSAGES].clear()
 
     patch.setattr(Node, "__init__", forget_arrivals)
+
+
+def forced_epoch_not_told(patch: pytest.MonkeyPatch) -> None:
+    hello_to = Leader.hello_to
+    patch.setattr(
+        Leader, "hello_to", lambda self: msgspec.structs.replace(hello_to(self), forced_epoch=0)
+    )
 
 
 PLANTED: tuple[Plant, ...] = (

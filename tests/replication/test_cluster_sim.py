@@ -14,7 +14,7 @@ from penstock.sim.cluster import ClusterWorld, run_cluster
 from penstock.sim.faults import Call, Fault, Misbehaviour
 from penstock.sim.violation import Violation
 
-from .planted import PLANTED, Plant
+from .planted import PLANTED, Plant, forced_epoch_not_told
 
 _SECONDS = 6
 _SHARDS = 4
@@ -37,6 +37,22 @@ def test_three_nodes(seed: int, min_isr: int) -> None:
 def test_many_seeds_of_two_and_three_nodes(shard: int, effort: Effort) -> None:
     for seed in range(9000 + shard, 9000 + effort(check=0, test=8, torture=1000), _SHARDS):
         run_cluster(seed, nodes=2 + seed % 2, min_isr=3 if seed % 6 == 5 else 2)
+
+
+def test_nodes_come_together_after_forced_promotions_and_lose_nothing_since(
+    effort: Effort,
+) -> None:
+    results = [
+        run_cluster(seed, nodes=2 + seed % 2, seconds=_SECONDS, is_forced=True)
+        for seed in range(effort(check=4, test=20, torture=400))
+    ]
+    assert sum(result.forced for result in results) > 4
+
+
+def test_a_forced_epoch_that_is_not_told_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    forced_epoch_not_told(monkeypatch)
+    with pytest.raises(Violation, match="HistoryLost"):
+        run_cluster(5, nodes=3, seconds=_SECONDS, is_forced=True)
 
 
 # What reconciliation does to logs.

@@ -135,6 +135,19 @@ async def test_a_node_that_would_go_on_alone_is_promoted_by_force_only(tmp_path)
     await promote(node, is_forced=True)
     await node.stop()
     assert node.role is Role.LEADING
+    found = read_facts(tmp_path)
+    assert found is not None
+    assert found.forced_epoch == node.epoch
+    # The next reign goes on with the same history.
+    node.lead(node.epoch + 256)
+    assert node.hello().forced_epoch == found.forced_epoch
+
+
+async def test_force_that_was_not_needed_begins_no_other_history(tmp_path):
+    node, _ = await started(tmp_path, ClusterFacts("c", 257, is_level=True, copies=2))
+    await promote(node, is_forced=True)
+    await node.stop()
+    assert (node.role, node.hello().forced_epoch) == (Role.LEADING, 0)
 
 
 async def test_a_leader_that_hears_of_a_later_epoch_stops(tmp_path):

@@ -1,17 +1,23 @@
 """A broker and its standby, by what clients and operators see of them: two real processes."""
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from penstock.client import Client, ClientSettings, RetryPolicy
+from penstock.config import StorageConfig
 from penstock.errors import NotLeader, PenstockError
+from penstock.replication.replica_file import NAME, read_record
+from penstock.runtime import RealDisk
 
-from .pairs import TOPIC, Pair, pair
+from .pairs import TOPIC, Node, Pair, pair
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "standby.py"
 PATIENT = ClientSettings(retry=RetryPolicy(retries=1000, backoff_ms=20, backoff_ms_max=30_000))
@@ -228,6 +234,16 @@ def test_certificates_of_another_cluster_are_refused_in_one_line(tmp_path):
         first.until_in_sync()
 
 
+def committed_by(node: Node) -> dict[str, int]:
+    """The ends of logs that a node has written down as committed, by path."""
+    with TemporaryDirectory() as directory:
+        shutil.copy(node.data / NAME, directory)
+        with closing(RealDisk(directory, StorageConfig())) as disk:
+            record = read_record(disk)
+    assert record is not None
+    return record.committed
+
+
 def safety_of(one):
     return one.guarantee, one.copies
 
@@ -256,6 +272,9 @@ def test_a_leader_that_goes_on_alone_says_so_and_its_standby_leads_only_by_force
             assert [*map(safety_of, (alone, keyed))] == [("fsynced", 1)] * 2
             assert safety_of(client.publish("orders", b"d", acks="none")) == ("buffered", 1)
             assert safety_of(producer.send(b"e").result(120)) == ("fsynced", 1)
+        # It has written down that all of it is committed.
+        messages = "topics/default/orders.1/partition-0/messages"
+        first.until(lambda: committed_by(first)[messages] == 7, "noted")
         first.kill()
         second.start()
         refused = second.command("promote")
@@ -263,7 +282,62 @@ def test_a_leader_that_goes_on_alone_says_so_and_its_standby_leads_only_by_force
         assert "--force" in refused.stderr
         second.promote("--force")
         assert second.values() == ["0", "1"]
+        epoch = second.call("GET", "/cluster").json["forced_epoch"]
+        assert epoch == second.call("GET", "/cluster").json["epoch"]
         # What only the old leader had is cut there, and kept in a file.
         first.start()
         second.until_in_sync()
         assert "set aside" in first.log.read_text()
+        status = json.loads(first.command("standby", "status", "--json").stdout)
+        assert (status["role"], status["forced_epoch"], status["problem"]) == (
+            "following",
+            epoch,
+            "",
+        )
+        assert any(file.startswith(messages) for file in status["set_aside_files"])
+        health = first.call("GET", "/readyz").json
+        assert (health["status"], health["set_aside"] > 0) == ("pass", True)
+        metrics = first.call("GET", "/metrics").json.decode()
+        assert f"penstock_replication_forced_epoch {epoch}\n" in metrics
+        # The history goes on from there: what is committed now is never cut, whichever of the two leads.
+        assert second.publish("2").status == 200
+        first.promote()
+        first.until_in_sync()
+        assert first.values() == ["0", "1", "2"]
+        assert first.call("GET", "/cluster").json["forced_epoch"] == epoch
+
+
+@pytest.mark.tier("test")
+def test_a_standby_that_would_lose_what_is_committed_says_so_once_and_does_not_cut(tmp_path):
+    with pair(tmp_path) as (first, second):
+        assert first.call("POST", "/topics", TOPIC).status == 201
+        assert first.publish("0").status == 200
+        assert first.stop() == 0
+        shutil.copytree(first.data, tmp_path / "old")
+        first.start()
+        first.until_in_sync()
+        assert first.publish("1").status == 200
+        messages = "topics/default/orders.1/partition-0/messages"
+        second.until(lambda: committed_by(second)[messages] == 2, "noted")
+        second.stop()
+        first.stop()
+        # Put back, it does not know that it lacks something.
+        shutil.rmtree(first.data)
+        shutil.copytree(tmp_path / "old", first.data)
+        first.start()
+        since = len(second.log.read_text())
+        first.promote()
+        second.start()
+
+        def problem() -> str:
+            return json.loads(second.command("standby", "status", "--json").stdout)["problem"]
+
+        second.until(lambda: problem().startswith("HISTORY_LOST"), "problem")
+        health = second.call("GET", "/readyz")
+        assert (health.status, health.json["status"]) == (200, "warn")
+        assert health.json["checks"]["replication"]["status"] == "warn"
+        assert "orders" not in str(health.json)
+        metrics = second.call("GET", "/metrics").json.decode()
+        assert 'penstock_replication_problem{code="HISTORY_LOST"} 1\n' in metrics
+        assert second.log.read_text()[since:].count("HISTORY_LOST") == 1
+        assert committed_by(second)[messages] == 2

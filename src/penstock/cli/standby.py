@@ -45,8 +45,10 @@ def _print(report: dict[str, Any], output: Output) -> None:
 
     shown: dict[str, object] = {}
     for name, value in report.items():
-        if name == "epoch":
+        if name in {"epoch", "forced_epoch"}:
             shown[name] = str(value)
+        elif name == "set_aside_files":
+            shown |= {f"set aside {number}": file for number, file in enumerate(value, 1)}
         elif name == "heard_ns":
             shown["heard"] = time_text(value) if value else None
         elif name == "standbys" and value:

@@ -248,6 +248,21 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "penstock_replication_received_bytes_total": Metric(
             MetricKind.COUNTER, (), "Received from the leader on this connection."
         ),
+        "penstock_replication_forced_epoch": Metric(
+            MetricKind.GAUGE,
+            (),
+            "The last epoch that was begun by penstock promote --force; 0: none was.",
+        ),
+        "penstock_replication_set_aside_total": Metric(
+            MetricKind.COUNTER,
+            (),
+            "Times that the end of a log, or a log, was set aside on a standby since its start.",
+        ),
+        "penstock_replication_problem": Metric(
+            MetricKind.GAUGE,
+            ("code",),
+            "1: this standby cannot copy the leader, with the code of the reason; 0: nothing is wrong.",
+        ),
         "penstock_cache_bytes": Metric(
             MetricKind.GAUGE, (), "Batches read lately and the objects made of them."
         ),

@@ -31,7 +31,7 @@ import msgspec
 from ..errors import BadRequest, TooLarge
 from ..model import Buffer
 
-LEVEL = 2
+LEVEL = 3
 """The format of frames and records that this release speaks."""
 HEAD_BYTES_MAX = 1 << 20
 # The largest batch that a node stores, and room for its head.
@@ -60,7 +60,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The first frame of both sides.
 
     `epoch` is the one that a leader leads in, and of a follower the highest that it has promised to. `incarnation` is
-    new with each start, `disk_id` with each empty data directory. `role` is "leader" or "follower".
+    new with each start, `disk_id` with each empty data directory. `role` is "leader" or "follower". `forced_epoch` is
+    the last one of the history of this node that was begun by force; 0: none was.
     """
 
     cluster_id: str
@@ -70,6 +71,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     level: int
     epoch: int
     role: str
+    forced_epoch: int = 0
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=2):

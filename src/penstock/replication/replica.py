@@ -13,7 +13,7 @@ from ..log import Log
 from ..log.layout import TEMPORARY
 from ..log.placed import append_placed
 from ..log.snapshot import snapshot_path
-from ..model import Epoch
+from ..model import Epoch, Offset
 from ..ports import Disk, Entropy, File
 from .frames import (
     LEVEL,
@@ -112,6 +112,7 @@ class Replica:
             LEVEL,
             self.epoch,
             "follower",
+            self.record.forced_epoch,
         )
 
     def disconnect(self) -> None:
@@ -178,9 +179,13 @@ class Replica:
 
     def _told_apart(self, frame: Parted) -> list[Frame]:
         self._parted += frame.logs
+        assert self.leader is not None
         if not frame.is_last:
             return []
-        self._require_committed()
+        if self.leader.forced_epoch == self.record.forced_epoch:
+            self._require_committed()
+        else:
+            self._leave_history(self.leader.forced_epoch)
         ends: list[tuple[int, int]] = []
         parted = {one.path: one for one in self._parted}
         self._parted = []
@@ -205,6 +210,15 @@ class Replica:
             is_ahead = one.facts is not None and one.facts.start >= log.end_offset
             if not is_ahead and max(one.keep_to, 0) < min(known, log.end_offset):
                 raise HistoryLost(one.path, keep_to=one.keep_to, committed=known)
+
+    def _leave_history(self, forced_epoch: int) -> None:
+        """Go over to the history that was begun by force in an epoch, or in which nothing was (0). What is not in it
+        is committed no longer, and that is on the disk before anything is cut."""
+        kept = {log.path: max(log.keep_to, 0) for log in self._parted}
+        for ends in (self.record.committed, self.watermark.ends):
+            for path, end in ends.items():
+                ends[path] = Offset(min(end, kept.get(path, 0)))
+        self._write(forced_epoch=forced_epoch)
 
     def _reconcile(self, one: LogParted) -> None:
         """Make a log here a beginning of the leader's."""
@@ -395,10 +409,11 @@ class Replica:
             raise Fenced(epoch, promised=self.record.promised)
         self._write(promised=epoch)
 
-    def lead(self, epoch: Epoch) -> dict[str, int]:
+    def lead(self, epoch: Epoch, *, forced_epoch: int | None = None) -> dict[str, int]:
         """Begin an epoch in every log, durably, and close them. Returns the committed ends, for the `Leader`.
 
-        Fenced: it is not later than what was promised. A `Node` opens the directory then.
+        `forced_epoch`: the last one that was begun by force; None: that of the history that there is. Fenced: it is not
+        later than what was promised. A `Node` opens the directory then.
         """
         begun = max((log.epoch for log in self.storage.logs.values()), default=Epoch(0))
         if epoch < self.record.promised or epoch <= begun:
@@ -406,7 +421,8 @@ class Replica:
         self.disconnect()
         # The node that leads is what the others are compared with, also one that was forced to.
         self._forget_lost()
-        self._write(promised=epoch, is_whole=True)
+        forced = self.record.forced_epoch if forced_epoch is None else forced_epoch
+        self._write(promised=epoch, is_whole=True, forced_epoch=forced)
         self.storage.sync()
         for log in self.storage.logs.values():
             log.begin_epoch(epoch)

@@ -30,7 +30,8 @@ class ReplicaRecord(msgspec.Struct, array_like=True):
     known to be committed, by path: nothing below them is ever cut.
 
     `is_whole`: no log was set aside since this node had last everything. `handed_over` is the epoch whose leader has
-    handed over to this node.
+    handed over to this node. `forced_epoch` is the last one in the history of these logs that was begun by force, and
+    `committed` is of that history.
     """
 
     disk_id: int
@@ -39,6 +40,7 @@ class ReplicaRecord(msgspec.Struct, array_like=True):
     is_whole: bool = True
     handed_over: int = 0
     committed: dict[str, int] = {}
+    forced_epoch: int = 0
 
 
 def read_record(disk: Disk) -> ReplicaRecord | None:

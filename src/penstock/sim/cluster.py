@@ -4,7 +4,7 @@ Clients publish and poll at whichever node thinks that it leads. Nodes crash, lo
 direction or both; an operator promotes another one, as the runbook says. `ClusterBook` holds what was promised.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -31,6 +31,7 @@ from .violation import Checker, Violation
 TOPIC, GROUP = "orders", "billing"
 _WALL_NS = 1_700_000_000 * SECOND
 _HOUR_MS = 3600 * 1000
+_FORCE_MS = 2500
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class ClusterResult:
     acked: int
     leased: int
     promotions: int
+    forced: int
     crashes: int
     simulated_s: float
 
@@ -53,6 +55,17 @@ class ClusterBook(History):
         self.sent = 0
         # Messages that a client was told to be dead letters, by partition.
         self.rejected: dict[int, set[bytes]] = {0: set(), 1: set()}
+
+    def forget_lost(self, logs: Mapping[int, Log]) -> None:
+        """A leader was forced: promises are kept of what its logs have, and of no lease or dead letter."""
+        there = {number: _values(log) for number, log in logs.items()}
+        self.acked = {
+            (name, offset): value
+            for (name, offset), value in self.acked.items()
+            if name in there and there[name].get(offset) == value
+        }
+        self.leased.clear()
+        self.rejected = {number: set() for number in self.rejected}
 
     def check(self, partition: int, log: Log) -> None:
         """Whether a log has all that was acknowledged, where it was, and no value twice."""
@@ -71,7 +84,15 @@ class ClusterBook(History):
 class ClusterWorld:
     """One run of one seed."""
 
-    def __init__(self, seed: int, *, nodes: int = 2, min_isr: int = 2, seconds: int = 10) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        nodes: int = 2,
+        min_isr: int = 2,
+        seconds: int = 10,
+        is_forced: bool = False,
+    ) -> None:
         self.entropy = Random(seed)  # noqa: S311  # Chance that repeats, nothing secret.
         self.clock = SimClock(_WALL_NS)
         self.schedule = Schedule(self.clock)
@@ -79,7 +100,9 @@ class ClusterWorld:
         self.seed, self.min_isr, self.seconds = seed, min_isr, seconds
         self.members = {number: Member(self, number) for number in range(1, nodes + 1)}
         self.book = ClusterBook()
-        self.promotions = self.crashes = 0
+        self.promotions = self.forced = self.crashes = 0
+        # Whether operators force nodes to lead that may lack what was acknowledged.
+        self.is_forced = is_forced
         self.is_calm = False
 
     def run(self) -> ClusterResult:
@@ -90,6 +113,8 @@ class ClusterWorld:
         self._later(200, self._poll)
         self._later(1500, self._misfortune)
         self._later(700, self._watch)
+        if self.is_forced:
+            self._later(_FORCE_MS, self._force)
         self._run_to(self.seconds)
         # Everything heals, and then all of it has to be there, on every node.
         self.is_calm = True
@@ -108,6 +133,7 @@ class ClusterWorld:
             len(self.book.acked),
             len(self.book.leased),
             self.promotions,
+            self.forced,
             self.crashes,
             self.clock.monotonic_ns() / SECOND,
         )
@@ -279,8 +305,8 @@ class ClusterWorld:
             if one.replica is not None and one.replica.is_whole and one.faulty is None
         ]
         # Before anything was acknowledged there is nothing to lose, and an operator begins by force.
-        asked_at_least = asked_min(len(self.members), self.min_isr) if self.book.acked else 1
-        if len(asked) < asked_at_least:
+        is_forced = len(asked) < asked_min(len(self.members), self.min_isr)
+        if not asked or (is_forced and self.book.acked):
             return
         highest = max(one.replica.epoch for one in asked if one.replica is not None)
         chosen = self.entropy.randint(0, len(asked) - 1)
@@ -304,8 +330,38 @@ class ClusterWorld:
         leading = asked[number]
         assert leading.replica is not None
         self.promotions += 1
-        leading.lead(next_ballot(epoch, leading.number), self.min_isr)
+        leading.lead(next_ballot(epoch, leading.number), self.min_isr, is_forced=is_forced)
         self._check_leader(leading)
+
+    def _force(self) -> None:
+        """Have a standby lead that may lack what was acknowledged. All know of it, and the old leader is dead."""
+        if self.is_calm:
+            return
+        self._later(_FORCE_MS, self._force)
+        standbys = [one for one in self.members.values() if one.replica is not None]
+        if len(standbys) + len(self.leaders()) < len(self.members) or not standbys:
+            return
+        highest = max(one.epoch for one in self.members.values())
+        chosen = standbys[self.entropy.randint(0, len(standbys) - 1)]
+        epoch = next_ballot(highest, chosen.number)
+        for leader in self.leaders():
+            leader.crash()
+        for one in standbys:
+            if one.replica is not None:
+                one.act(partial(one.replica.promise, epoch))
+        if chosen.replica is None:
+            return
+        self.forced += 1
+        chosen.lead(epoch, self.min_isr, is_forced=True)
+        node = chosen.node
+        has_topic = node is not None and TOPIC in node.open
+        if node is not None:
+            numbers = range(2 if has_topic else 0)
+            self.book.forget_lost(
+                {number: node.partition(TOPIC, number).messages for number in numbers}
+            )
+        if not has_topic:
+            self._later(300, self._create)
 
     def _check_leader(self, member: Member, *, is_all_sent: bool = False) -> None:
         if member.node is None or TOPIC not in member.node.open:
@@ -381,10 +437,14 @@ def _content(log: Log, end: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def run_cluster(seed: int, *, nodes: int = 2, min_isr: int = 2, seconds: int = 10) -> ClusterResult:
+def run_cluster(
+    seed: int, *, nodes: int = 2, min_isr: int = 2, seconds: int = 10, is_forced: bool = False
+) -> ClusterResult:
     """Run one seed. Violation: a promise was broken."""
     try:
-        return ClusterWorld(seed, nodes=nodes, min_isr=min_isr, seconds=seconds).run()
+        return ClusterWorld(
+            seed, nodes=nodes, min_isr=min_isr, seconds=seconds, is_forced=is_forced
+        ).run()
     except Violation as violation:
         violation.add_note(f"seed {seed}, {nodes} nodes, min_isr {min_isr}")
         raise

@@ -58,6 +58,13 @@ class Member:
         self.faulty: PenstockError | None = None
 
     @property
+    def epoch(self) -> int:
+        """The highest that it knows; 0: it is down."""
+        if self.leader is not None:
+            return self.leader.epoch
+        return 0 if self.replica is None else self.replica.epoch
+
+    @property
     def is_up(self) -> bool:
         return self.replica is not None or self.leader is not None
 
@@ -224,7 +231,7 @@ class Member:
 
     # As a leader.
 
-    def lead(self, epoch: Epoch, min_isr: int) -> None:
+    def lead(self, epoch: Epoch, min_isr: int, *, is_forced: bool = False) -> None:
         """Open the directory as the leader of an epoch."""
         replica = self.replica
         assert replica is not None
@@ -232,8 +239,9 @@ class Member:
             self._hang_up(self.following)
 
         def begin() -> None:
+            forced_epoch = epoch if is_forced else replica.record.forced_epoch
+            committed = replica.lead(epoch, forced_epoch=forced_epoch)
             hello = as_leader(replica.hello(), epoch)
-            committed = replica.lead(epoch)
             self.replica = None
             self.leader = Leader(
                 hello,

@@ -33,7 +33,8 @@ class StandbyOut(msgspec.Struct):
 
 
 class ClusterOut(msgspec.Struct):
-    """`in_sync` counts this machine; `standbys` are those that are connected."""
+    """`in_sync` counts this machine; `standbys` are those that are connected. `forced_epoch` is the last one that was
+    begun by force; 0: none was."""
 
     node: int
     role: str
@@ -43,6 +44,8 @@ class ClusterOut(msgspec.Struct):
     leader: str
     is_level: bool
     heard_ns: int
+    forced_epoch: int
+    problem: str
     sequence: int
     committed: int
     in_sync: int

@@ -66,6 +66,7 @@ def _of_standby(leading: "LeaderRole") -> Iterator[Sample]:
     membership = leading.membership
     yield Sample("penstock_replication_role", {"role": membership.role.value}, 1)
     yield Sample("penstock_replication_epoch", {}, membership.epoch)
+    yield Sample("penstock_replication_forced_epoch", {}, membership.facts.forced_epoch)
     yield Sample("penstock_replication_in_sync", {}, leading.leader.in_sync)
     for node, follower in sorted(leading.followers.items()):
         labels = {"standby": str(node)}

@@ -17,6 +17,9 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     `is_level`: since it began to follow `epoch`, it had once everything that the leader had. `copies` is the leader's
     cluster.min_isr as it was heard last, `heard_ns` when that was, in wall time.
 
+    `forced_epoch` is the last epoch that was begun by force in the history that this node led in or follows; 0: none
+    was.
+
     `heard_epoch` is set after a promise to a node that has not led since: `is_level` and `copies` are about the leader
     of that epoch then.
     """
@@ -28,6 +31,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     copies: int = 0
     heard_ns: int = 0
     heard_epoch: int = 0
+    forced_epoch: int = 0
 
     @property
     def leader_epoch(self) -> int:
@@ -54,7 +58,9 @@ class ClusterFacts(msgspec.Struct, frozen=True):
             self, epoch=epoch, led=False, copies=copies, is_level=is_level, heard_epoch=0
         )
 
-    def following(self, cluster_id: str, epoch: int, copies: int, heard_ns: int) -> "ClusterFacts":
+    def following(
+        self, cluster_id: str, epoch: int, copies: int, heard_ns: int, forced_epoch: int = 0
+    ) -> "ClusterFacts":
         """Those of a node that copies a leader from now on. The cluster of its first one is its own for ever."""
         is_new = epoch > self.leader_epoch or self.led
         return msgspec.structs.replace(
@@ -66,6 +72,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
             copies=copies,
             heard_ns=heard_ns,
             heard_epoch=0 if is_new else self.heard_epoch,
+            forced_epoch=forced_epoch,
         )
 
 

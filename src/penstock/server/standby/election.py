@@ -84,7 +84,7 @@ async def _take_over(membership: "Membership", *, is_forced: bool) -> str:
         doubt = "this node lacks what was in a damaged log, which is in set-aside/"
     if doubt and not is_forced:
         raise _refused(doubt)
-    membership.lead(epoch)
+    membership.lead(epoch, is_forced=bool(doubt) or not is_enough)
     return ""
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -28,6 +29,7 @@ from ...replication.frames import (
     encode_frame,
 )
 from ...replication.replica import Replica
+from ...replication.storage import SetAside
 from ...runtime import RealDisk
 from ...runtime.clock import SystemClock
 from ...runtime.fatal import fatal_ends_process
@@ -44,6 +46,7 @@ _NOTE_S = 1.0
 _WAIT_S_MIN = 0.001
 _SCRUB_AGAIN_S = 86_400.0
 _SCRUB_BYTES_PER_S = 64 << 20
+_ASIDE_SHOWN_MAX = 100
 
 
 class FollowerRole:
@@ -66,6 +69,9 @@ class FollowerRole:
         self._announced = self._durable = 0
         self._level_at = self._note_at = 0.0
         self._aside_told = 0
+        # What was cut or set aside since the start; the last of it for a person who looks.
+        self._aside_count = 0
+        self._aside: deque[SetAside] = deque(maxlen=_ASIDE_SHOWN_MAX)
         self._scrub_at = 0.0
 
     async def _in_storage(self, work: Callable[[], T]) -> T:
@@ -113,7 +119,7 @@ class FollowerRole:
         self._membership.written_epoch = replica.epoch
         self._membership.handed_over_epoch = replica.record.handed_over
         self._membership.is_whole = replica.is_whole
-        self._membership.survey = self.survey
+        self._membership.survey, self._membership.aside = self.survey, self.aside
         self._tell_aside(replica)
 
     async def survey(self) -> tuple[bool, Mapping[str, LogFacts]]:
@@ -206,6 +212,8 @@ class FollowerRole:
     def _tell_aside(self, replica: Replica) -> None:
         for one in replica.aside[self._aside_told :]:
             self._logger.warning("set aside: %s in %s: %s", one.path, one.kept_in, one.reason)
+            self._aside.append(one)
+            self._aside_count += 1
         self._aside_told = len(replica.aside)
 
     def _scrub(self, replica: Replica) -> Iterator[float]:
@@ -245,27 +253,41 @@ class FollowerRole:
             "lag_appends": behind,
             "lag_s": round(lag_s, 3) if behind or lag_s < 0 else 0.0,
             "received_bytes": self.bytes_in,
+            "set_aside": self._aside_count,
         }
+
+    def aside(self) -> list[str]:
+        """What was cut or set aside last since the start: the log, its offsets, and the file that keeps them."""
+        return [
+            f"{one.path} {one.offsets.start}..{one.offsets.stop} in {one.kept_in}"
+            for one in [*self._aside]
+        ]
 
     def metrics(self) -> bytes:
         """For Prometheus, while no data is open."""
-        node = self._membership.node
+        membership = self._membership
         lag_s = float(str(self.status()["lag_s"]))
+        code = membership.problem.code if membership.problem else ""
         return render(
             [
-                Sample("penstock_replication_role", {"role": self._membership.role.value}, 1),
-                Sample("penstock_replication_epoch", {}, self._membership.epoch),
-                Sample("penstock_replication_lag_seconds", {"standby": str(node)}, lag_s),
+                Sample("penstock_replication_role", {"role": membership.role.value}, 1),
+                Sample("penstock_replication_epoch", {}, membership.epoch),
+                Sample(
+                    "penstock_replication_lag_seconds", {"standby": str(membership.node)}, lag_s
+                ),
                 Sample("penstock_replication_received_bytes_total", {}, self.bytes_in),
+                Sample("penstock_replication_forced_epoch", {}, membership.facts.forced_epoch),
+                Sample("penstock_replication_set_aside_total", {}, self._aside_count),
+                Sample("penstock_replication_problem", {"code": code}, 1.0 if code else 0.0),
             ]
         )
 
-    async def lead(self, epoch: int) -> dict[str, int]:
+    async def lead(self, epoch: int, forced_epoch: int) -> dict[str, int]:
         """Give the logs back so that a node opens them to lead; returns the ends that are known to be committed."""
 
         def begin() -> dict[str, int]:
             replica = self._opened()
-            committed = replica.lead(Epoch(epoch))
+            committed = replica.lead(Epoch(epoch), forced_epoch=forced_epoch)
             self._replica, self._aside_told = None, 0
             self._sync_threads.close()
             return committed

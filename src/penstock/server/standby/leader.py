@@ -148,6 +148,7 @@ class LeaderRole:
     def is_writable(self) -> bool:
         """Whether clients that change something are well sent here: fewer machines than have to confirm were in sync
         for no longer than `cluster.replica_lag_ms`."""
+        self._note_short()
         if self._short_at is None:
             return True
         return time.monotonic() - self._short_at <= self._cluster.replica_lag_ms / 1000

@@ -87,6 +87,8 @@ class Membership:
         # Whether every other node follows this one.
         self.has_all: Callable[[], bool] = lambda: False
         self.status: Callable[[], dict[str, object]] = dict
+        # What was cut from the logs of this node, or set aside, since the start.
+        self.aside: Callable[[], list[str]] = list
         # Where lines for the audit log go; None: between two roles none is open, and lines wait for the next.
         self._write_audit: Callable[[str, str], None] | None = None
         self._unwritten: list[tuple[str, str]] = []
@@ -98,7 +100,10 @@ class Membership:
         self.deciding = asyncio.Lock()
         # That with the leader, while one is followed.
         self._link: Link | None = None
-        self._said = ""
+        # By subject, the last line of the log about it.
+        self._said: dict[str, str] = {}
+        # Why this node cannot copy the leader; None: it copies it, or none answers.
+        self.problem: PenstockError | None = None
         self._watching: asyncio.Task[None] | None = None
         self._listener = PeerListener(self)
 
@@ -153,7 +158,11 @@ class Membership:
         self.leader = leader
         if role is not self.role:
             self.role = role
-            self.logger.info("%s, epoch %d", role.value, self.facts.epoch)
+            if role is Role.LEADING:
+                self.problem = None
+            if self.problem is None:
+                # Else it tries to follow again and again, which was said once.
+                self.logger.info("%s, epoch %d", role.value, self.facts.epoch)
             self.changed.set()
 
     @property
@@ -170,6 +179,7 @@ class Membership:
             level=LEVEL,
             epoch=self.facts.epoch,
             role="leader" if self.role is Role.LEADING else "follower",
+            forced_epoch=self.facts.forced_epoch,
         )
 
     def refusal(self) -> NotLeader:
@@ -198,6 +208,7 @@ class Membership:
             binary=self.binary,
             copies=self.cluster.copies,
             led=facts.led,
+            forced_epoch=facts.forced_epoch,
         )
 
     async def dial(self, address: str, purpose: str) -> tuple[Link, Peer]:
@@ -230,6 +241,7 @@ class Membership:
             told.led,
             address,
             told.cluster_id,
+            told.forced_epoch,
         )
 
     def check(self, told: Introduction, link: Link) -> None:
@@ -279,7 +291,7 @@ class Membership:
             try:
                 await self._look()
             except PenstockError as error:
-                self._say(str(error))
+                self._note_failure(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_ASK_AGAIN_S):
                     await self._is_to_look.wait()
@@ -289,11 +301,21 @@ class Membership:
         """Ask the peers now: this node has just become able to follow."""
         self._is_to_look.set()
 
-    def _say(self, text: str) -> None:
+    def _note_failure(self, error: PenstockError) -> None:
+        """This node does not follow, or follows no longer. A leader that is away, or changes its role, is no problem of
+        this node."""
+        if isinstance(error, Unavailable) or error.code in {NotLeader.code, Fenced.code}:
+            self._say("following", str(error))
+        else:
+            self.problem = error.fresh()
+            self._say("problem", self.problem_text)
+
+    def _say(self, subject: str, text: str) -> None:
         """A peer that is away stays away for a while: one line is enough."""
-        if text != self._said:
-            self._said = text
-            self.logger.warning("%s", text)
+        if text != self._said.get(subject, ""):
+            self._said[subject] = text
+            if text:
+                self.logger.warning("%s", text)
 
     async def _answering(self) -> list[Peer]:
         """Those of the peers that answer."""
@@ -303,10 +325,7 @@ class Membership:
             for address, error in answers.items()
             if isinstance(error, PenstockError)
         ]
-        if failed:
-            self._say("; ".join(failed))
-        else:
-            self._said = ""
+        self._say("answers", "; ".join(failed))
         return [peer for peer in answers.values() if isinstance(peer, Peer)]
 
     async def _look(self) -> None:
@@ -380,10 +399,17 @@ class Membership:
                 self._become(Role.WAITING)
 
     def _promise(self, peer: Peer) -> None:
-        self._write(self.facts.following(peer.cluster_id, peer.epoch, peer.copies, time.time_ns()))
+        heard_ns = time.time_ns()
+        self._write(
+            self.facts.following(
+                peer.cluster_id, peer.epoch, peer.copies, heard_ns, peer.forced_epoch
+            )
+        )
 
     def leveled(self) -> None:
         """This node has everything that its leader had a moment ago."""
+        self.problem = None
+        self._said.clear()
         if not self.facts.is_level:
             self._write(msgspec.structs.replace(self.facts, is_level=True, heard_ns=time.time_ns()))
 
@@ -413,14 +439,16 @@ class Membership:
         except TimeoutError:
             raise Unreachable(address, "no answer to a claim") from None
 
-    def lead(self, epoch: int) -> None:
-        """Lead in a new epoch, which is written down first."""
+    def lead(self, epoch: int, *, is_forced: bool = False) -> None:
+        """Lead in a new epoch, which is written down first, and whether it is begun by force: nodes with another
+        history go over to this one then, whatever they know to be committed."""
         self._write(
             ClusterFacts(
                 self.facts.cluster_id or new_cluster_id(),
                 epoch,
                 led=True,
                 copies=self.cluster.copies,
+                forced_epoch=epoch if is_forced else self.facts.forced_epoch,
             )
         )
         self.is_whole = True
@@ -472,9 +500,17 @@ class Membership:
             "min_isr": self.cluster.copies,
             "leader": leader.binary if leader else (self.binary if self.leads else ""),
             "is_level": facts.is_level,
+            "forced_epoch": facts.forced_epoch,
             "heard_ns": facts.heard_ns,
+            "problem": self.problem_text,
             **self.status(),
+            **({} if self.leads else {"set_aside_files": self.aside()}),
         }
+
+    @property
+    def problem_text(self) -> str:
+        """Why this node cannot copy the leader, with its code; an empty string: nothing is known."""
+        return f"{self.problem.code}: {self.problem}" if self.problem else ""
 
     @property
     def leads(self) -> bool:

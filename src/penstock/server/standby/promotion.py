@@ -44,6 +44,7 @@ class Peer:
     led: bool
     address: str
     cluster_id: str
+    forced_epoch: int = 0
 
 
 def doubt_of(

@@ -17,6 +17,7 @@ from ...api.frames import (
     read_header,
     reply_head,
 )
+from ...api.health import PASS, WARN, Check
 from ...api.wire import encode_error
 from ...errors import BadRequest, NotLeader
 from ..http.framing import BadFraming, Framing, RequestHead
@@ -57,7 +58,9 @@ class RefusingPorts:
         membership = self.membership
         if method in {"GET", "HEAD"}:
             if path in _HEALTH:
-                return json_response({"status": "pass", **self._who(), **membership.status()})
+                check = self._check()
+                found = {"status": check.status, "checks": {"replication": check}}
+                return json_response({**found, **self._who(), **membership.status()})
             if path == "/livez":
                 return json_response({"status": "pass", **self._who()})
             if path == "/version":
@@ -77,6 +80,16 @@ class RefusingPorts:
             if path == "/metrics":
                 return Response(self.metrics(), 200, _METRICS)
         return error_response(membership.refusal())
+
+    def _check(self) -> Check:
+        """How this node is as a standby. Paths of logs are names of topics, which are not told to all."""
+        membership = self.membership
+        if membership.problem is not None:
+            code = membership.problem.code
+            return Check(
+                WARN, f"this node cannot copy the leader: {code}; see penstock standby status"
+            )
+        return Check(PASS, membership.role.value)
 
     def _who(self) -> dict[str, object]:
         membership = self.membership

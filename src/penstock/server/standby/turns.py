@@ -49,7 +49,7 @@ async def serve_in_turns(
             membership.changed.clear()
             sockets = listener.dup(), None if binary_listener is None else binary_listener.dup()
             if membership.role is Role.LEADING:
-                committed = await following.lead(membership.epoch)
+                committed = await following.lead(membership.epoch, membership.facts.forced_epoch)
                 leading = LeaderRole(membership, settings, disk, committed)
                 # Deposed, this node follows when its data is closed: two that have the files open would both write.
                 membership.follow = None
