@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from penstock.api.queries import SeeQueryStart
 from penstock.client import Client, Outgoing
+from penstock.client.pipelines import describe_pipeline
 from penstock.errors import NotFound, Refused
 from penstock.spark import refresh
 from penstock.spark.pipelines.task_runner import number_column
@@ -240,6 +241,16 @@ def test_a_stream_reads_everything_once_in_batches_of_its_limit(
     fill(client, topic, 5, partition=2)
     assert stream.run() == {3: places(2, 0, 5)}
     assert stream.run() == {}
+
+
+def test_the_group_and_the_report_have_the_last_batch_without_a_listener(
+    spark, broker, client, topic, checkpoint
+):
+    fill(client, topic, 10)
+    Stream(spark, broker, topic, checkpoint, group=topic, maxOffsetsPerTrigger="6").run()
+    assert client.lag(topic).total == 0
+    told = describe_pipeline(client, topic)
+    assert (told.state, told.messages, told.commits, told.lag) == ("stopped", 10, 2, 0)
 
 
 def test_a_batch_that_failed_is_repeated_with_the_same_messages(

@@ -3,6 +3,8 @@
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from penstock.client.pipelines import describe_pipeline
+from penstock.errors import NotFound
 from penstock.spark.losses import DataLoss
 from penstock.spark.offsets import OffsetRange
 from penstock.spark.option_reader import UsedBy
@@ -71,10 +73,62 @@ def test_progress_is_published_as_a_group(stream, client, topic):
     one = stream(topic, group="readers", startingOffsets="earliest")
     start = one.initialOffset()
     end = one.latestOffset(start, ReadMaxRows(4))
-    one.commit(end)
+    one.latestOffset(end, ANY)
     lag = client.lag("readers")
     assert lag.total == 6
     assert client.offsets("readers")[topic][0] == 4
+
+
+def test_progress_is_reported_without_a_listener(stream, client, topic):
+    fill(client, topic, 10)
+    one = stream(topic, queryName=topic, startingOffsets="earliest")
+    start = one.initialOffset()
+    first = one.latestOffset(start, ReadMaxRows(4))
+    one.partitions(start, first)
+    fill(client, topic, 5)
+    second = one.latestOffset(first, ReadMaxRows(4))
+    told = describe_pipeline(client, topic)
+    assert (told.kind, told.state, told.topics) == ("stream", "running", [topic])
+    assert (told.messages, told.commits, told.lag, told.skipped) == (4, 1, 11, 0)
+    one.partitions(first, second)
+    one.prepareForTriggerAvailableNow()
+    last = one.latestOffset(second, ANY)
+    one.partitions(second, last)
+    assert one.latestOffset(last, ANY) == last
+    told = describe_pipeline(client, topic)
+    assert (told.state, told.messages, told.commits, told.lag) == ("stopped", 15, 3, 0)
+
+
+def test_what_was_passed_over_is_reported(stream, client):
+    name, config = "passed-over", {"segment_size_bytes": 65536, "retention_bytes": 65536}
+    client.create_topic(name, partitions=1, **config)
+    fill(client, name, 4)
+    one = stream(name, queryName=name, startingOffsets="earliest", failOnDataLoss="false")
+    first = one.latestOffset(one.initialOffset(), ANY)
+    for _ in range(10):
+        client.publish_many(name, [bytes(10_000)] * 10)
+    client.compact_topic(name)
+    earliest = client.topic(name).ends(0).earliest
+    assert earliest > 4
+    second = one.latestOffset(first, ANY)
+    one.partitions(first, second)
+    one.latestOffset(second, ANY)
+    told = describe_pipeline(client, name)
+    assert (told.messages, told.skipped) == (104 - earliest, earliest - 4)
+
+
+def test_a_query_may_report_nothing(stream, client, topic):
+    one = stream(topic, queryName=topic, reportProgress="false")
+    one.latestOffset(one.initialOffset(), ANY)
+    with pytest.raises(NotFound):
+        describe_pipeline(client, topic)
+
+
+def test_a_query_that_is_stopped_between_two_batches_says_so(stream, client, topic):
+    one = stream(topic, queryName=topic)
+    one.latestOffset(one.initialOffset(), ANY)
+    one.stop()
+    assert describe_pipeline(client, topic).state == "stopped"
 
 
 def test_available_now_ends_where_it_began(stream, client, topic):
@@ -102,13 +156,13 @@ def test_progress_in_a_topic_that_is_gone_or_another_one_fails_no_query(stream, 
     end = one.latestOffset(one.initialOffset(), ANY)
     for deleted in ("gone", "again"):
         client.delete_topic(f"{topic}.{deleted}")
-        one.commit(end)
+        one.latestOffset(end, ANY)
         client.create_topic(f"{topic}.again", partitions=1, exist_ok=True)
-    one.commit(end)
+    one.latestOffset(end, ANY)
     fill(client, topic, 2)
     following = one.latestOffset(end, ANY)
     assert work_of(one, end, following) == [OffsetRange(topic, 0, 10, 12)]
-    one.commit(following)
+    one.latestOffset(following, ANY)
     assert client.offsets(topic)[topic][0] == 12
 
 

@@ -170,6 +170,9 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "penstock_pipeline_messages_total": Metric(
             MetricKind.COUNTER, _PIPELINE, "Messages that a pipeline has done since it started."
         ),
+        "penstock_pipeline_skipped_total": Metric(
+            MetricKind.COUNTER, _PIPELINE, "Messages that were gone before a pipeline read them."
+        ),
         "penstock_pipeline_commits_total": Metric(
             MetricKind.COUNTER, _PIPELINE, "Commits of a pipeline since it started."
         ),

@@ -66,6 +66,7 @@ class Reported(msgspec.Struct):
             lag=said.lag,
             rate=said.rate,
             batch_ms=said.batch_ms,
+            skipped=said.skipped,
             files=said.files,
             bytes=said.bytes,
             error=said.error,
@@ -132,6 +133,7 @@ class Pipelines:
             is_up = said.state in _ALIVE and not one.is_lost(now_s)
             yield Sample("penstock_pipeline_up", labels, int(is_up))
             yield Sample("penstock_pipeline_messages_total", labels, said.messages)
+            yield Sample("penstock_pipeline_skipped_total", labels, said.skipped)
             yield Sample("penstock_pipeline_commits_total", labels, said.commits)
             yield Sample("penstock_pipeline_lag_messages", labels, said.lag)
             yield Sample("penstock_pipeline_messages_per_second", labels, said.rate)

@@ -100,6 +100,12 @@ OPTIONS = (
         "the group",
         "keep the first starting place in the broker under this name, until a first batch is done",
     ),
+    Option(
+        "reportProgress",
+        UsedBy.STREAM,
+        "true",
+        "tell the broker rows, lag and what was skipped, as the pipeline queryName, if there is that name",
+    ),
     Option("mode", UsedBy.BOTH, "network", "network, or files: read the broker's files directly"),
     Option("dataDir", UsedBy.BOTH, "the broker's own", "where executors see the data directory"),
     Option(
@@ -184,6 +190,7 @@ class SourceOptions(BrokerOptions):
     is_loss_fatal: bool = True
     group: str | None = None
     query: str | None = None
+    is_reported: bool = True
     mode: Mode = Mode.NETWORK
     data_dir: str | None = None
 
@@ -213,6 +220,7 @@ def parse_options(given: Mapping[str, str], used_by: UsedBy | None) -> SourceOpt
         is_loss_fatal=asked.flag("failOnDataLoss", default=True),
         group=group,
         query=asked.named("queryName") or group,
+        is_reported=asked.flag("reportProgress", default=True),
         mode=asked.one_of("mode", Mode, Mode.NETWORK),
         data_dir=asked.text("dataDir"),
     )

@@ -36,6 +36,7 @@ from .offsets import (
 )
 from .options import SourceOptions
 from .progress import offsets_by_topic
+from .reader_report import ReaderReport
 from .worker_errors import brief_errors
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._first: StreamOffset | None = None
         self._target: StreamOffset | None = None
         self._seen: TopicEndsByName | None = None
+        # Where the group is.
+        self._done: StreamOffset | None = None
+        is_reported = options.is_reported and options.query is not None
+        self._report = ReaderReport(options, options.query or "") if is_reported else None
         # When the last micro-batch was planned. The first one waits for nothing, as with Kafka's source.
         self._planned_at_s = -math.inf
         self._has_start_kept = options.query is not None
@@ -138,12 +143,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_loss_fatal=self.asked.is_loss_fatal,
             rows_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
         )
+        self._batch_done(begun)
         if self._target is not None:
             # Spark sets the target before it asks for the start, which may be the latest offset by then.
             found = ends_up_to(found, self._target, begun)
-            return rules.from_start(begun, found).to_json()
         end = rules.from_start(begun, found)
-        if self._waits_for_more(begun, end):
+        is_run_to_end = self._target is not None
+        if self._report is not None:
+            self._report.seen(self.client, begun, found, is_last=is_run_to_end and end == begun)
+        if not is_run_to_end and self._waits_for_more(begun, end):
             return start
         return end.to_json()
 
@@ -175,8 +183,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         self._is_planned = True
-        planned = StreamOffset.from_json(end)
-        ranges = ranges_between(StreamOffset.from_json(start), planned)
+        begun, planned = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        if self._report is not None:
+            self._report.planned(begun, planned)
+        ranges = ranges_between(begun, planned)
         return [
             Task(one, planned.ids.get(one.topic)) for one in split(ranges, self.asked.tasks_min)
         ]
@@ -185,15 +195,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Task), "we planned it"
         return read_task(self.asked, partition.wanted, partition.topic_id)
 
-    @brief_errors()
-    def commit(self, end: Json) -> None:
-        """Publish in the broker that a batch is done. Spark itself has recorded that already."""
-        done = StreamOffset.from_json(end)
+    def _batch_done(self, done: StreamOffset) -> None:
+        """Move the group to `done`, once: Spark plans a batch when the one before is in its checkpoint.
+
+        It asks for another one after the last batch of `availableNow`, too. It calls `commit` later, and then never.
+        """
+        if done.is_first or done == self._done:
+            return
+        self._done = done
         try:
             if self.asked.group is not None and done.next:
                 self.client.commit(self.asked.group, offsets_by_topic(done.next))
-        # NotFound, OffsetOutOfRange: a topic of the batch was deleted since, or made again. `latestOffset` says whether
-        # the query may go on.
+        # NotFound, OffsetOutOfRange: a topic of the batch was deleted since, or made again.
         except (Unavailable, NotFound, OffsetOutOfRange) as error:
             _LOG.warning("progress of group %s not published: %s", self.asked.group, error)
 
@@ -207,6 +220,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._has_start_kept = False
 
     def stop(self) -> None:
+        if self._report is not None:
+            self._report.stopped()
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -37,9 +37,9 @@ Kind = Literal[
 class PipelineIn(Strict):
     """How a pipeline is. `expect_within`: if the next report takes longer, it counts as lost.
 
-    Counts are since the pipeline started; `lag` is how many messages it has still to do. `rate`, in messages a second,
-    and `batch_ms` are of its last commit. `files` and `bytes` are what it wrote into a lake, merged there or removed
-    from it.
+    Counts are since the pipeline started; `lag` is how many messages it has still to do, `skipped` how many were gone
+    before they were read. `rate`, in messages a second, and `batch_ms` are of its last commit. `files` and `bytes` are
+    what it wrote into a lake, merged there or removed from it.
     """
 
     kind: Kind
@@ -51,6 +51,7 @@ class PipelineIn(Strict):
     lag: Int64 = 0
     rate: float = 0.0
     batch_ms: Int64 = 0
+    skipped: Int64 = 0
     files: Int64 = 0
     bytes: Int64 = 0
     error: str = ""
@@ -73,6 +74,7 @@ class PipelineOut(msgspec.Struct, kw_only=True):
     lag: int
     rate: float
     batch_ms: int
+    skipped: int
     files: int
     bytes: int
     error: str
@@ -94,7 +96,7 @@ def checked_expectation_ms(said: PipelineIn) -> int:
             raise BadRequest(text, field=name)
     if len(said.topics) > _TOPICS_MAX:
         raise BadRequest(f"{len(said.topics)} topics, the limit is {_TOPICS_MAX}", field="topics")
-    for name in ("messages", "commits", "lag", "rate", "batch_ms", "files", "bytes"):
+    for name in ("messages", "commits", "lag", "rate", "batch_ms", "skipped", "files", "bytes"):
         if getattr(said, name) < 0:
             raise BadRequest(f"{name} must be at least 0, got {getattr(said, name)}", field=name)
     expect_ms = span_ms("expect_within", said.expect_within)

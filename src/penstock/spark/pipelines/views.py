@@ -70,7 +70,8 @@ def register(
 def _stream(
     spark: "SparkSession", pipeline: Pipeline, name: str, options: dict[str, str]
 ) -> "DataFrame":
-    query = {"queryName": f"{pipeline.name}.{name}"}
+    # The pipeline reports by itself.
+    query = {"queryName": f"{pipeline.name}.{name}", "reportProgress": "false"}
     with spark_errors(f"source {name}"):
         return spark.readStream.format(FORMAT).options(**options, **query).load()
 
