@@ -10,14 +10,17 @@ from penstock.api.schemas import GLOBAL, LATEST, Level, Mode, NewSchema, Referen
 from penstock.errors import (
     IncompatibleSchema,
     InvalidSchema,
+    InvalidSubject,
     NotFound,
     NotSoftDeleted,
     Refused,
     SchemaInUse,
+    SchemaModeRefused,
     SchemasReadOnly,
     SoftDeleted,
 )
 from penstock.schemas import Registry
+from penstock.schemas.records import VersionStored
 from penstock.schemas.registry import guid_of
 
 INT, LONG, TEXT = (NewSchema("AVRO", f'"{one}"') for one in ("int", "long", "string"))
@@ -191,9 +194,49 @@ def test_modes(rig: Rig) -> None:
         rig.register("b", TEXT)
     assert rig.register("b", TEXT, given=(70, 5)) == 70
     assert rig.registry.version("b", LATEST).number == 5
-    with pytest.raises(Refused, match="taken"):
+    with pytest.raises(SchemaModeRefused):
         rig.register("b", LONG, given=(70, 6))
     assert rig.register("a", LONG) == 71
+
+
+def test_an_import_may_give_a_schema_a_second_id(rig: Rig) -> None:
+    assert rig.register("a", TEXT) == 1
+    rig.keep(rig.registry.set_mode("b", Mode.IMPORT, force=False))
+    assert rig.register("b", TEXT, given=(70, 5)) == 70
+    first, second = rig.registry.schema(1), rig.registry.schema(70)
+    assert guid_of(first) == guid_of(second)
+    assert rig.registry.ids_of(second) == (1, 70)
+    assert rig.registry.schema_of_guid(guid_of(first)) == first
+    assert rig.register("c", TEXT) == 1
+    for subject in ("a", "c"):
+        rig.delete(subject)
+        rig.delete(subject, permanent=True)
+    assert rig.registry.ids_of(second) == (70,)
+    assert rig.registry.schema_of_guid(guid_of(first)) == second
+    assert rig.register("d", TEXT) == 70
+
+
+@pytest.mark.parametrize("subject", [":.other:a", ":*:a", ":.:a"])
+def test_a_context_is_no_part_of_a_name(rig: Rig, subject: str) -> None:
+    with pytest.raises(InvalidSubject):
+        rig.register(subject, TEXT)
+    with pytest.raises(InvalidSubject):
+        rig.registry.set_level(subject, Level.NONE)
+    # As it was stored before names of contexts were refused.
+    rig.register("a", TEXT)
+    rig.keep((VersionStored(subject, 1, 1),))
+    assert rig.register(subject, TEXT) == 1
+    rig.keep(rig.registry.set_level(subject, Level.NONE))
+
+
+def test_what_is_read_only_keeps_its_level(rig: Rig) -> None:
+    rig.keep(rig.registry.set_mode("a", Mode.READONLY, force=False))
+    with pytest.raises(SchemasReadOnly):
+        rig.registry.set_level("a", Level.NONE)
+    rig.keep(rig.registry.set_level("b", Level.NONE))
+    rig.keep(rig.registry.set_mode(GLOBAL, Mode.READONLY, force=False))
+    with pytest.raises(SchemasReadOnly):
+        rig.registry.set_level("b", None)
 
 
 @pytest.mark.parametrize("subject", ["", "a" * 256, "a\nb", "\0"])

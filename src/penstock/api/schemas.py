@@ -81,6 +81,8 @@ class SchemaDescription(msgspec.Struct, frozen=True):
     language: str
     text: str
     references: tuple[Reference, ...]
+    # All that it has, the first one first: an import may name a second one.
+    ids: tuple[int, ...] = ()
 
 
 class VersionDescription(msgspec.Struct, frozen=True):
@@ -138,7 +140,7 @@ class _Within(Command[R], frozen=True, kw_only=True):
 class RegisterSchema(_WithSchema[VersionDescription], frozen=True):
     """A new version of a subject, unless it has this schema already. In mode IMPORT the client names id and version.
 
-    InvalidSchema, IncompatibleSchema, SchemasReadOnly.
+    InvalidSchema, InvalidSubject, IncompatibleSchema, SchemaModeRefused.
     """
 
     action: ClassVar[Action] = Action.REGISTER_SCHEMA
@@ -279,7 +281,7 @@ class DescribeCompatibility(_OfSubjectOrAll[Level], frozen=True):
 
 
 class SetCompatibility(_OfSubjectOrAll[None], frozen=True):
-    """Give a subject a level, or take it away (None). NotFound: there is none to take away."""
+    """Give a subject a level, or take it away (None). NotFound: there is none to take away. SchemasReadOnly."""
 
     action: ClassVar[Action] = Action.CHANGE_SCHEMAS
     is_structural: ClassVar[bool] = True
@@ -297,7 +299,7 @@ class DescribeMode(_OfSubjectOrAll[Mode], frozen=True):
 class SetMode(_OfSubjectOrAll[None], frozen=True):
     """Give a subject a mode, or take it away (None). NotFound: there is none to take away.
 
-    Refused: IMPORT is for what has no schemas yet, unless with `force`.
+    SchemaModeRefused: IMPORT is for what has no schemas yet, unless with `force`.
     """
 
     action: ClassVar[Action] = Action.CHANGE_SCHEMAS

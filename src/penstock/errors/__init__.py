@@ -22,7 +22,9 @@
         InvalidSchema        a schema that cannot be read, or is too large or too complex
         IncompatibleSchema   a schema that its subject's compatibility level does not allow
         SchemaInUse          other schemas refer to it
-        SchemasReadOnly      the mode of the registry, or of the subject, allows no change
+        InvalidSubject       a name that no subject may have
+        SchemaModeRefused    the mode of the registry, or of the subject, or an imported id does not allow it
+            SchemasReadOnly      the mode is READONLY
         AlreadyExists
         ShareFull            the key, or all keys together, have as many of something as they may
         StaleReceipt         the lease is over, or belongs to another consumer
@@ -153,8 +155,10 @@ from .requests import (
 from .schemas import (
     IncompatibleSchema,
     InvalidSchema,
+    InvalidSubject,
     NotSoftDeleted,
     SchemaInUse,
+    SchemaModeRefused,
     SchemasReadOnly,
     SchemaViolation,
     SoftDeleted,
@@ -214,6 +218,7 @@ __all__ = [
     "InvalidName",
     "InvalidSchema",
     "InvalidSettings",
+    "InvalidSubject",
     "LastAdministrator",
     "LeaderUnknown",
     "MalformedBatch",
@@ -239,6 +244,7 @@ __all__ = [
     "Refused",
     "RepeatDiffers",
     "SchemaInUse",
+    "SchemaModeRefused",
     "SchemaViolation",
     "SchemasReadOnly",
     "SequenceCommitted",

@@ -82,8 +82,21 @@ class SchemaInUse(Refused):
         )
 
 
-class SchemasReadOnly(Refused):
+class SchemaModeRefused(Refused):
+    """What the mode of a subject, or an id or a version that an import names, does not allow."""
+
+    code = "SCHEMA_MODE_REFUSED"
+
+
+class SchemasReadOnly(SchemaModeRefused):
     code = "SCHEMAS_READ_ONLY"
 
     def __init__(self, subject: str) -> None:
         super().__init__(f"subject {subject} is read only (mode READONLY)", subject=subject)
+
+
+class InvalidSubject(Refused):
+    code = "INVALID_SUBJECT"
+
+    def __init__(self, subject: str, reason: str) -> None:
+        super().__init__(f"{subject[:60]!r} is not a subject: {reason}", subject=subject[:60])

@@ -1,6 +1,7 @@
 """Tells the log of a process what a start found and did, which damage was met since, and what cannot be done now."""
 
 from collections.abc import Callable
+from itertools import islice
 
 from ..api.health import Damage, RecoveryEvent
 from ..broker.node import Node
@@ -10,11 +11,13 @@ from ..broker.validation import ViolationLedger
 from ..config import StorageConfig, Validation
 from ..errors import PenstockError, SchemaViolation
 from ..ports import Disk
+from ..schemas.registry import names_context
 from .world import World
 from .zones import SystemZones
 
 _QUIET_NS = 10_000_000_000
 _QUIET_TOPICS_MAX = 1000
+_SUBJECTS_TOLD_MAX = 10
 _HINDERED_NS = 60_000_000_000
 
 
@@ -65,6 +68,12 @@ class FindingsLog:
                 tell = self._logger.error if event.is_damage else self._logger.warning
                 tell("start: %s", _event_text(event))
         node.recovery[:] = self._told
+        for subject in islice(filter(names_context, node.schemas.subjects), _SUBJECTS_TOLD_MAX):
+            self._logger.warning(
+                "start: subject %s is a plain name here, where Confluent's clients mean a context: "
+                "register its schemas under another name",
+                subject,
+            )
         guard = node.guard
         guard.on_turn = lambda *room: self._disk_turned(*room, is_refusing=guard.is_refusing)
         return node

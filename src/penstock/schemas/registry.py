@@ -14,10 +14,12 @@ from ..config import SUBJECT_CHARACTERS_MAX
 from ..errors import (
     IncompatibleSchema,
     InvalidSchema,
+    InvalidSubject,
     NotFound,
     NotSoftDeleted,
     Refused,
     SchemaInUse,
+    SchemaModeRefused,
     SchemasReadOnly,
     SoftDeleted,
 )
@@ -63,7 +65,8 @@ class Registry:
         self.levels: dict[str, Level] = {}
         self.modes: dict[str, Mode] = {}
         self.next_id = 1
-        self._by_fingerprint: dict[bytes, int] = {}
+        # The ids of a schema, the first one first: an import may name a second one.
+        self._by_fingerprint: dict[bytes, list[int]] = {}
         # How many versions, deleted ones included, have a schema.
         self._uses: dict[int, int] = {}
         # Which schemas refer to a version.
@@ -106,7 +109,9 @@ class Registry:
     def _add(self, record: SchemaStored) -> None:
         self.schemas[record.schema_id] = record
         self.next_id = max(self.next_id, record.schema_id + 1)
-        self._by_fingerprint[record.fingerprint] = record.schema_id
+        ids = self._by_fingerprint.setdefault(record.fingerprint, [])
+        if record.schema_id not in ids:
+            ids.append(record.schema_id)
         self.text_bytes += len(record.text)
         for one in record.references:
             self._referring.setdefault((one.subject, one.version), set()).add(record.schema_id)
@@ -120,7 +125,11 @@ class Registry:
         if self._uses[schema_id]:
             return
         schema = self.schemas.pop(schema_id)
-        del self._uses[schema_id], self._by_fingerprint[schema.fingerprint]
+        del self._uses[schema_id]
+        ids = self._by_fingerprint[schema.fingerprint]
+        ids.remove(schema_id)
+        if not ids:
+            del self._by_fingerprint[schema.fingerprint]
         self._read.pop(schema_id, None)
         self.text_bytes -= len(schema.text)
         for one in schema.references:
@@ -164,12 +173,16 @@ class Registry:
     def schema_of_guid(self, guid: str) -> SchemaStored:
         """A schema by its guid, with or without hyphens. NotFound."""
         try:
-            found = self._by_fingerprint.get(bytes.fromhex(guid.replace("-", "")))
+            ids = self._by_fingerprint.get(bytes.fromhex(guid.replace("-", "")))
         except ValueError:
-            found = None
-        if found is None:
+            ids = None
+        if ids is None:
             raise NotFound("schema", guid[:60])
-        return self.schemas[found]
+        return self.schemas[ids[0]]
+
+    def ids_of(self, schema: SchemaStored) -> tuple[int, ...]:
+        """All ids that a schema has."""
+        return tuple(self._by_fingerprint[schema.fingerprint])
 
     def schema_named(self, named: int | bytes) -> SchemaStored:
         """A schema by what contents begin with: its id, or its guid in bytes. NotFound."""
@@ -269,12 +282,13 @@ class Registry:
         `given` are an id and a version that the client names, in mode IMPORT. InvalidSchema, IncompatibleSchema,
         SchemasReadOnly, Refused.
         """
-        _check_subject(subject)
+        if subject not in self.subjects:
+            check_subject(subject)
         mode = self.mode(subject)
         if mode is Mode.READONLY:
             raise SchemasReadOnly(subject)
         if any(given) != (mode is Mode.IMPORT):
-            raise Refused(
+            raise SchemaModeRefused(
                 f"subject {subject} is in mode {mode.value}: ids are named in IMPORT only"
             )
         new = self._pinned(new)
@@ -303,14 +317,12 @@ class Registry:
         self, subject: str, new: NewSchema, schema: Schema, given: tuple[int, int]
     ) -> Outcome[SchemaRecord, Version]:
         fingerprint = _fingerprint(new, schema)
-        schema_id = self._by_fingerprint.get(fingerprint, 0)
         numbers = self.subjects.get(subject, {})
         records: list[SchemaRecord] = []
-        if given[0] and schema_id != given[0]:
-            if schema_id or given[0] in self.schemas or not 0 < given[0] <= _ID_MAX:
-                raise Refused(f"id {given[0]} is taken, or the schema has id {schema_id} already")
-            schema_id = given[0]
+        schema_id = given[0] or self._by_fingerprint.get(fingerprint, (0,))[0]
         stored = self.schemas.get(schema_id)
+        if not 0 <= schema_id <= _ID_MAX or (stored and stored.fingerprint != fingerprint):
+            raise SchemaModeRefused(f"id {schema_id} is another schema's, or above {_ID_MAX}")
         if stored is None:
             schema_id = schema_id or self.next_id
             stored = SchemaStored(schema_id, new.language, new.text, new.references, fingerprint)
@@ -319,7 +331,7 @@ class Registry:
         number = given[1] or max(numbers, default=0) + 1
         before = numbers.get(number)
         if not 0 < number <= _ID_MAX or (before is not None and before.schema_id != schema_id):
-            raise Refused(f"version {number} of subject {subject} is another schema")
+            raise SchemaModeRefused(f"version {number} of subject {subject} is another schema")
         records.append(VersionStored(subject, number, schema_id))
         return Outcome(Version(subject, number, stored, is_deleted=False), tuple(records))
 
@@ -396,15 +408,16 @@ class Registry:
 
     def _compared(self, subject: str, level: Level, number: int) -> Iterator[Version]:
         """The versions that a new one is compared with, the newest first."""
-        if level is Level.NONE:
-            return
-        if number:
-            yield self.version(subject, number)
-            return
-        numbers = self.subjects.get(subject, {})
-        live = sorted((one.version for one in numbers.values() if not one.is_deleted), reverse=True)
-        for one in live if level.is_transitive else live[:1]:
-            yield self.version(subject, one)
+        versions = self.subjects.get(subject, {}).values()
+        live = sorted((one.version for one in versions if not one.is_deleted), reverse=True)
+        if number > 0:
+            # Also at level NONE: a version that is not there is told.
+            live = [self.version(subject, number).number]
+        elif number == LATEST or not level.is_transitive:
+            live = live[:1]
+        if level is not Level.NONE:
+            for known in live:
+                yield self.version(subject, known)
 
     def delete_version(
         self, subject: str, number: int, *, permanent: bool
@@ -451,9 +464,12 @@ class Registry:
         return VersionStored(one.subject, one.number, one.schema.schema_id, is_deleted=True)
 
     def set_level(self, subject: str, level: Level | None) -> tuple[SchemaRecord, ...]:
-        """Give a subject, or all that have none, a level; None takes it away. NotFound: there is none to take away."""
-        if subject != GLOBAL:
-            _check_subject(subject)
+        """Give a subject, or all that have none, a level; None takes it away. NotFound: there is none to take away.
+
+        SchemasReadOnly.
+        """
+        self._check_setting(subject)
+        self._require_writable(subject)
         if level is None and subject not in self.levels and subject != GLOBAL:
             raise NotFound("compatibility level", f"of subject {subject}")
         return (CompatibilitySet(subject, level.value if level else ""),)
@@ -463,22 +479,31 @@ class Registry:
 
         Refused: IMPORT is for what has no schemas yet, unless the client insists.
         """
-        if subject != GLOBAL:
-            _check_subject(subject)
+        self._check_setting(subject)
         if mode is None and subject not in self.modes and subject != GLOBAL:
             raise NotFound("mode", f"of subject {subject}")
         is_used = bool(self.subjects) if subject == GLOBAL else subject in self.subjects
         if mode is Mode.IMPORT and is_used and not force:
-            raise Refused("IMPORT is for what has no schemas yet: repeat with force=true")
+            raise SchemaModeRefused("IMPORT is for what has no schemas yet: repeat with force=true")
         return (ModeSet(subject, mode.value if mode else ""),)
 
+    def _check_setting(self, subject: str) -> None:
+        """InvalidSubject. What was stored under a name that is refused today can still be configured."""
+        if subject != GLOBAL and subject not in self.subjects:
+            check_subject(subject)
 
-def _check_subject(subject: str) -> None:
-    is_fine = 0 < len(subject) <= SUBJECT_CHARACTERS_MAX and subject.isprintable()
-    if not is_fine:
-        raise Refused(
-            f"{subject[:60]!r} is not a subject: 1 to {SUBJECT_CHARACTERS_MAX} printable characters"
-        )
+
+def check_subject(subject: str) -> None:
+    """InvalidSubject for a name that no subject may have."""
+    if not 0 < len(subject) <= SUBJECT_CHARACTERS_MAX or not subject.isprintable():
+        raise InvalidSubject(subject, f"1 to {SUBJECT_CHARACTERS_MAX} printable characters")
+    if names_context(subject):
+        raise InvalidSubject(subject, "there are no contexts but the one without a name")
+
+
+def names_context(subject: str) -> bool:
+    """Whether Confluent's registry would read the beginning of a name as a context (`:.context:subject`)."""
+    return subject.startswith((":.", ":*:"))
 
 
 def _fingerprint(new: NewSchema, schema: Schema) -> bytes:

@@ -203,8 +203,9 @@ def _schema(node: "Node", found: SchemaStored, *, is_serialized: bool) -> Schema
     if is_serialized:
         read = node.schemas.read(found.schema_id)
         text = read.serialized if isinstance(read, ProtobufSchema) else text
+    ids = node.schemas.ids_of(found)
     return SchemaDescription(
-        found.schema_id, guid_of(found), found.language, text, found.references
+        found.schema_id, guid_of(found), found.language, text, found.references, ids
     )
 
 

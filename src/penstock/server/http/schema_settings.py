@@ -29,7 +29,8 @@ from .schema_shapes import (
     subject_of,
 )
 
-_INVALID_LEVEL, _INVALID_MODE = 42203, 42204
+_INVALID_LEVEL, _INVALID_MODE, _NOT_PERMITTED = 42203, 42204, 42205
+_LEVEL_NAMES = frozenset({"compatibility", "compatibilityLevel"})
 _CONFIG = msgspec.json.Decoder(ConfigIn)
 _MODE = msgspec.json.Decoder(ModeIn)
 
@@ -41,7 +42,14 @@ async def describe_config(request: Request) -> Answer:
 
 
 async def set_config(request: Request) -> Answer:
-    written = request.json(_CONFIG).compatibility
+    """Without a level nothing changes, as with Confluent's."""
+    sent = request.json(_CONFIG)
+    for name, value in msgspec.to_builtins(sent).items():
+        if value and name not in _LEVEL_NAMES:
+            raise Unprocessable(_NOT_PERMITTED, f"{name} is not supported")
+    written = sent.compatibility or sent.compatibility_level
+    if written is None:
+        return answer(request, ConfigOut())
     try:
         level = Level(written.upper())
     except ValueError:

@@ -17,10 +17,13 @@ from .routing import Route
 from .statuses import status_of
 
 _UNPROCESSABLE = 422
+DEFAULT_CONTEXT = ":.:"
 _NUMBERS_BY_ERROR = {
     errors.InvalidSchema: 42201,
+    errors.SchemaModeRefused: 42205,
     errors.SchemasReadOnly: 42205,
     errors.SchemaInUse: 42206,
+    errors.InvalidSubject: 42208,
 }
 _NUMBERS_BY_KIND: Mapping[type[PenstockError], Mapping[str, int]] = {
     NotFound: {
@@ -60,7 +63,7 @@ class DecodedOut(msgspec.Struct, rename="camel"):
 class SchemaIn(msgspec.Struct, rename="camel"):
     """A schema. `id` and `version` are for mode IMPORT."""
 
-    schema: str
+    schema: str = ""
     schema_type: str = "AVRO"
     references: list[SchemaReference] | None = None
     id: Number | None = None
@@ -69,20 +72,55 @@ class SchemaIn(msgspec.Struct, rename="camel"):
     rule_set: Any = None
 
 
-class ConfigIn(msgspec.Struct):
-    compatibility: str
+class ConfigIn(msgspec.Struct, rename="camel"):
+    """A level, by either of the names that Confluent's clients have for it. The rest is refused if it is there."""
+
+    compatibility: str | None = None
+    compatibility_level: str | None = None
+    normalize: bool | None = None
+    alias: str | None = None
+    compatibility_group: str | None = None
+    compatibility_policy: str | None = None
+    default_metadata: Any = None
+    override_metadata: Any = None
+    default_rule_set: Any = None
+    override_rule_set: Any = None
 
 
 class ModeIn(msgspec.Struct):
     mode: str
 
 
-class ConfigOut(msgspec.Struct):
-    compatibility: str
+class ConfigOut(msgspec.Struct, omit_defaults=True):
+    compatibility: str | None = None
 
 
 class ModeOut(msgspec.Struct):
     mode: str
+
+
+class IdOut(msgspec.Struct):
+    context: str
+    id: int
+
+
+class ScopeOut(msgspec.Struct):
+    path: list[str]
+    clusters: dict[str, str]
+
+
+class RegistryIdOut(msgspec.Struct):
+    """Where the registry is, as tools that know several registries tell them apart."""
+
+    scope: ScopeOut
+    id: str
+
+
+class RegistryVersionOut(msgspec.Struct, rename="camel"):
+    """Of Penstock."""
+
+    version: str
+    commit_id: str
 
 
 class UseOut(msgspec.Struct):
@@ -101,11 +139,13 @@ class RegistryOut(msgspec.Struct):
 
 class RegisterQuery(msgspec.Struct):
     normalize: bool = False
+    format: str = ""
 
 
 class FindQuery(msgspec.Struct):
     normalize: bool = False
     deleted: bool = False
+    format: str = ""
 
 
 class CheckQuery(msgspec.Struct):
@@ -119,6 +159,20 @@ class SubjectsQuery(msgspec.Struct, rename="camel"):
     deleted_only: bool = False
     offset: int = 0
     limit: int = -1
+
+
+class SchemasQuery(msgspec.Struct, rename="camel"):
+    """There are no rules and no associations: what is asked for by these is nothing."""
+
+    subject_prefix: str = ""
+    deleted: bool = False
+    latest_only: bool = False
+    offset: int = 0
+    limit: int = -1
+    rule_type: str = ""
+    resource_type: str = ""
+    association_type: str = ""
+    lifecycle: str = ""
 
 
 class DeletedQuery(msgspec.Struct, rename="camel"):
@@ -153,9 +207,12 @@ class ForceQuery(msgspec.Struct):
 def refusal(error: PenstockError, request: Request) -> Response:
     """An error as Confluent's clients read it."""
     status = _UNPROCESSABLE if isinstance(error, Unprocessable) else status_of(error)
-    kind = error.fields.get("kind")
-    number: int = getattr(error, "number", None) or _NUMBERS_BY_ERROR.get(type(error), status)
-    number = _NUMBERS_BY_KIND.get(type(error), {}).get(str(kind), number)
+    kind, told = error.fields.get("kind"), type(error)
+    if told is errors.SoftDeleted and request.method != "DELETE":
+        # Those who do not delete are not told that it was there.
+        told = NotFound
+    number: int = getattr(error, "number", None) or _NUMBERS_BY_ERROR.get(told, status)
+    number = _NUMBERS_BY_KIND.get(told, {}).get(str(kind), number)
     return answer(request, {"error_code": number, "message": str(error)}, status=status)
 
 
@@ -165,7 +222,8 @@ def answer(request: Request, content: object, *, status: int = 200) -> Response:
 
 
 def subject_of(request: Request) -> str:
-    return request.params.get("subject", GLOBAL)
+    """`:.:name` is a name in the context that has none."""
+    return request.params.get("subject", GLOBAL).removeprefix(DEFAULT_CONTEXT)
 
 
 def route(

@@ -4,7 +4,7 @@ Errors are `{"error_code": 40401, "message": "..."}` here, with Confluent's numb
 type for clients that accept it.
 """
 
-from typing import Any
+from importlib import metadata
 
 import msgspec
 
@@ -30,9 +30,7 @@ from ...api.schemas import (
     DescribeVersion,
     FindSchema,
     ListReferring,
-    ListSubjects,
     ListUses,
-    ListVersions,
     NewSchema,
     Reference,
     RegisterSchema,
@@ -40,8 +38,10 @@ from ...api.schemas import (
     VersionDescription,
 )
 from ...errors import NotFound
+from ..kafka.metadata import CLUSTER_ID
 from .requests import Request
 from .responses import Answer, encode_json
+from .schema_lists import list_schemas, list_subjects, list_versions, page
 from .schema_shapes import (
     CheckQuery,
     DecodedOut,
@@ -49,10 +49,15 @@ from .schema_shapes import (
     DeletedQuery,
     DeleteQuery,
     FindQuery,
+    IdOut,
     RegisterQuery,
+    RegistryIdOut,
     RegistryOut,
+    RegistryVersionOut,
     SchemaIn,
     SchemaQuery,
+    SchemasQuery,
+    ScopeOut,
     SubjectsQuery,
     Unprocessable,
     UseOut,
@@ -66,7 +71,8 @@ _TYPES = ("JSON", "PROTOBUF", "AVRO")
 _INVALID_VERSION = 42202
 _SCHEMA = msgspec.json.Decoder(SchemaIn)
 _DECODE = msgspec.json.Decoder(DecodeIn)
-_SERIALIZED = "serialized"
+_SERIALIZED, _RESOLVED = "serialized", "resolved"
+_NOT_PERMITTED = 42205
 
 
 def _version(request: Request) -> int:
@@ -96,9 +102,20 @@ def _sent(request: Request) -> tuple[SchemaIn, NewSchema]:
     return sent, NewSchema(sent.schema_type or "AVRO", sent.schema, references)
 
 
-def _page(found: list[Any], offset: int, limit: int) -> list[Any]:
-    first = max(0, offset)
-    return found[first:] if limit < 0 else found[first : first + limit]
+def _require_format(written: str, schema: SchemaDescription) -> None:
+    """Unprocessable for a format that there is none of."""
+    is_whole = not schema.references
+    if written not in {"", "default", _SERIALIZED} and not (written == _RESOLVED and is_whole):
+        raise Unprocessable(_NOT_PERMITTED, f"format {written[:40]!r} is not supported here")
+
+
+async def _answer_version(request: Request, version: VersionDescription, written: str) -> Answer:
+    """A version in the format that was asked for."""
+    _require_format(written, version.schema)
+    if written == _SERIALIZED:
+        command = DescribeVersion(version.subject, version.version, deleted=True, serialized=True)
+        version = await request.execute(command)
+    return answer(request, version_out(version))
 
 
 async def register(request: Request) -> Answer:
@@ -119,54 +136,34 @@ async def register(request: Request) -> Answer:
         # The route is for all that may look; from here on it is another right that counts.
         request.action = Action.REGISTER_SCHEMA
         found = await request.execute_audited(command)
-    return answer(request, version_out(found))
+    return await _answer_version(request, found, asked.format)
 
 
 async def find(request: Request) -> Answer:
     asked, (_, schema) = request.query(FindQuery), _sent(request)
     command = FindSchema(subject_of(request), schema, asked.normalize, asked.deleted)
-    return answer(request, version_out(await request.execute(command)))
+    return await _answer_version(request, await request.execute(command), asked.format)
 
 
 async def check(request: Request) -> Answer:
     asked, (_, schema) = request.query(CheckQuery), _sent(request)
     number = _version(request) if "version" in request.params else 0
-    faults = await request.execute(CheckCompatibility(subject_of(request), schema, number))
+    try:
+        faults = await request.execute(CheckCompatibility(subject_of(request), schema, number))
+    except errors.InvalidSchema as error:
+        if not asked.verbose:
+            raise
+        faults = [str(error)]
     return answer(request, CompatibleOut(not faults, faults if asked.verbose else None))
-
-
-async def list_subjects(request: Request) -> Answer:
-    asked = request.query(SubjectsQuery)
-    within, is_all = request.principal.prefixes, asked.deleted or asked.deleted_only
-    found = await request.execute(ListSubjects(within=within, deleted=is_all))
-    if asked.deleted_only:
-        live = {*await request.execute(ListSubjects(within=within))}
-        found = [one for one in found if one not in live]
-    # Confluent's contexts: all subjects are in the one that has no name.
-    prefix = asked.subject_prefix.removeprefix(":*:")
-    found = [one for one in found if one.startswith(prefix)]
-    return answer(request, _page(found, asked.offset, asked.limit))
-
-
-async def list_versions(request: Request) -> Answer:
-    asked, subject = request.query(DeletedQuery), subject_of(request)
-    is_all = asked.deleted or asked.deleted_only
-    found = await request.execute(ListVersions(subject, is_all))
-    if asked.deleted_only:
-        live: set[int] = set()
-        try:
-            live = {*await request.execute(ListVersions(subject))}
-        except errors.SoftDeleted:
-            live = set()
-        found = [one for one in found if one not in live]
-    return answer(request, _page(found, asked.offset, asked.limit))
 
 
 async def _found_version(request: Request, number: int) -> VersionDescription:
     asked = request.query(VersionQuery)
     is_serialized = asked.format == _SERIALIZED
     command = DescribeVersion(subject_of(request), number, asked.deleted, is_serialized)
-    return await request.execute(command)
+    version = await request.execute(command)
+    _require_format(asked.format, version.schema)
+    return version
 
 
 async def describe_version(request: Request) -> Answer:
@@ -177,8 +174,7 @@ async def describe_latest(request: Request) -> Answer:
     """No schema has metadata, so none has those that are asked for."""
     if b"key=" in request.query_string or b"value=" in request.query_string:
         raise NotFound("schema", f"with such metadata in subject {subject_of(request)}")
-    command = DescribeVersion(subject_of(request), serialized=False)
-    return answer(request, version_out(await request.execute(command)))
+    return answer(request, version_out(await _found_version(request, LATEST)))
 
 
 async def version_text(request: Request) -> Answer:
@@ -200,11 +196,27 @@ async def _found_schema(request: Request) -> SchemaDescription:
     else:
         number = _schema_id(request)
         command = DescribeSchema(within=within, schema_id=number, serialized=is_serialized)
-    return await request.execute(command)
+    schema = await request.execute(command)
+    _require_format(asked.format, schema)
+    return schema
 
 
 async def describe_schema(request: Request) -> Answer:
     return answer(request, schema_out(await _found_schema(request)))
+
+
+async def ids_of_guid(request: Request) -> Answer:
+    schema = await _found_schema(request)
+    return answer(request, [IdOut(".", schema_id) for schema_id in schema.ids])
+
+
+async def describe_place(request: Request) -> Answer:
+    clusters = {"kafka-cluster": CLUSTER_ID, "schema-registry-cluster": CLUSTER_ID}
+    return answer(request, RegistryIdOut(ScopeOut([], clusters), ""))
+
+
+async def describe_software(request: Request) -> Answer:
+    return answer(request, RegistryVersionOut(metadata.version("penstock"), ""))
 
 
 async def decode(request: Request) -> Answer:
@@ -222,7 +234,7 @@ async def _uses(request: Request) -> list[tuple[str, int]]:
     command = ListUses(
         within=request.principal.prefixes, schema_id=_schema_id(request), deleted=asked.deleted
     )
-    return _page(await request.execute(command), asked.offset, asked.limit)
+    return page(await request.execute(command), asked.offset, asked.limit)
 
 
 async def subjects_of(request: Request) -> Answer:
@@ -359,6 +371,28 @@ ROUTES = (
         answer=SubjectVersionOut,
         errors=(NotFound,),
     ),
+    route(
+        "GET",
+        "/metadata/id",
+        describe_place,
+        "Where the registry is",
+        answer=RegistryIdOut,
+    ),
+    route(
+        "GET",
+        "/metadata/version",
+        describe_software,
+        "The version of Penstock",
+        answer=RegistryVersionOut,
+    ),
+    route(
+        "GET",
+        "/schemas",
+        list_schemas,
+        "List versions with their schemas: 1000 at most",
+        query=SchemasQuery,
+        other_answers=_LIST,
+    ),
     route("GET", "/schemas/types", list_types, "Languages of schemas", other_answers=_LIST),
     route("GET", "/schemas/stats", stats, "How much there is in the registry", answer=RegistryOut),
     route(
@@ -413,6 +447,14 @@ ROUTES = (
         "A schema by its guid",
         query=SchemaQuery,
         answer=SchemaOut,
+        errors=(NotFound,),
+    ),
+    route(
+        "GET",
+        "/schemas/guids/{guid}/ids",
+        ids_of_guid,
+        "Ids of a schema by its guid",
+        other_answers=_LIST,
         errors=(NotFound,),
     ),
     route(
