@@ -108,12 +108,14 @@ def run_pipeline(
     pipeline that shows some, alone. Refused: it needs Spark, and that is not installed.
     """
     from ..spark.pipelines.model import PipelineKind
-    from ..spark.pipelines.runner import LOCAL_MASTER, needs_spark, open_session, run
+    from ..spark.pipelines.runner import LOCAL_MASTER, needs_spark, open_session, remote_of, run
     from ..spark.pipelines.table import json_lines, plain
     from ..spark.pipelines.views import add_import_folder
 
     if file is not None:
         add_import_folder(file.absolute().parent)
+    if is_once and found.topics:
+        remote_of(found).require_broker()
     spark = None
     if needs_spark(found, master):
         require_spark()

@@ -85,6 +85,7 @@ def work(
     with server_of(broker) as server:
         remote = Remote(str(server["server"]), server["key_file"], server["ca_file"])
         # Before Spark starts, which takes seconds: nothing is half done if a topic is missing.
+        remote.require_broker()
         with remote.connect() as client:
             for one in (topic,) if to is None else (topic, to):
                 client.topic(one)

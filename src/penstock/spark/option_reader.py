@@ -6,8 +6,8 @@ Source and sink each have a table of options; both refuse an unknown or a wrong 
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -61,15 +61,7 @@ class BrokerOptions:
 
     def require_broker(self) -> None:
         """Unreachable after some 2 seconds, if nothing answers: a query is planned, and its tasks would wait longer."""
-        for pause_s in (*_PLAN_PAUSES_S, None):
-            try:
-                with self.connect() as client:
-                    client.connector.hello()
-                return
-            except Unreachable:
-                if pause_s is None:
-                    raise
-                time.sleep(pause_s)
+        require_answer(self.connect)
 
     @contextmanager
     def connect(self) -> Iterator[Client]:
@@ -103,6 +95,31 @@ class BrokerOptions:
                 reason = getattr(error, "strerror", None) or error
                 raise Refused(f"apiKeyFile {file}: {reason}") from None
         return Client(self.url, key=key, settings=settings)
+
+
+def require_answer(connect: Callable[[], AbstractContextManager[Client]]) -> None:
+    """Unreachable after some 2 seconds, if nothing answers."""
+    for pause_s in (*_PLAN_PAUSES_S, None):
+        try:
+            with connect() as client:
+                client.connector.hello()
+            return
+        except Unreachable:
+            if pause_s is None:
+                raise
+            time.sleep(pause_s)
+
+
+def named_server(url: str | None) -> tuple[Context, str | None]:
+    """The server, and the variable that has its key, if it is in no file. Without `url` it is what `penstock` means.
+
+    That is the one of PENSTOCK_SERVER, of PENSTOCK_CONTEXT, or of the current context. NotFound: no such context.
+    """
+    if url is not None:
+        return Context(url), None
+    known, key = server_and_key()
+    is_in_variable = key is not None and known.key_file is None
+    return known, (known.key_env or KEY_VARIABLE) if is_in_variable else None
 
 
 def known_options(
@@ -177,20 +194,13 @@ class OptionReader:
             raise Refused(f"option {name} is not JSON: {error}") from None
 
     def broker(self) -> dict[str, Any]:
-        """Returns the fields of BrokerOptions: without an option url the server that `penstock` on this machine means.
-
-        That is the one of PENSTOCK_SERVER, of PENSTOCK_CONTEXT, or of the current context. NotFound: no such context.
-        """
-        url, key_file = self.text("url"), self.text("apiKeyFile")
-        known, variable = Context(url or DEFAULT_URL), None
-        if url is None:
-            known, key = server_and_key()
-            if key is not None and known.key_file is None and key_file is None:
-                variable = known.key_env or KEY_VARIABLE
+        """Returns the fields of BrokerOptions. NotFound: no such context."""
+        key_file = self.text("apiKeyFile")
+        known, variable = named_server(self.text("url"))
         return {
             "url": known.server,
             "api_key_file": key_file or known.key_file,
-            "key_variable": variable,
+            "key_variable": None if key_file else variable,
             "ca_file": self.text("caFile") or known.ca_file,
             "retries": self.retries(),
         }

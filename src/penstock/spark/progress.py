@@ -14,7 +14,6 @@ from ..api.json.pipelines import PipelineIn, State
 from ..client.pipelines import report_pipeline
 from ..errors import PenstockError, Refused
 from .offsets import StreamOffset
-from .option_reader import DEFAULT_URL
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
@@ -117,7 +116,7 @@ def progress_listener(
     name: str,
     *,
     group: str | None = None,
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     key_file: str | None = None,
     ca_file: str | None = None,
 ) -> "StreamingQueryListener":
@@ -129,4 +128,4 @@ def progress_listener(
     from .pipelines.remote import Remote
     from .progress_listener import ProgressListener
 
-    return ProgressListener(name, StreamReport(name, Remote(url, key_file, ca_file), group))
+    return ProgressListener(name, StreamReport(name, Remote.named(url, key_file, ca_file), group))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ..api.schemas import LATEST
 from ..errors import Refused
-from .option_reader import DEFAULT_URL
 from .pipelines.remote import Remote
 
 if TYPE_CHECKING:
@@ -34,14 +33,15 @@ def with_data(
     subject: str,
     *,
     version: int = LATEST,
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     key_file: str | None = None,
     ca_file: str | None = None,
 ) -> "DataFrame":
     """A table with a column `value`, and behind its columns `data`, typed by a version of a subject, and `data_error`.
 
-    A row whose value does not fit has null as `data` and the reason as `data_error`; no row is left out. NotFound:
-    there is no such version. Refused: there is no such column, or it is not binary.
+    A row whose value does not fit has null as `data` and the reason as `data_error`; no row is left out. Without
+    `url` the broker is that of PENSTOCK_SERVER, of the current context, or of this machine.
+    NotFound: there is no such version. Refused: there is no such column, or it is not binary. Unreachable.
     """
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import BinaryType, StringType, StructField, StructType
@@ -51,7 +51,8 @@ def with_data(
     kinds = {one.name: one.dataType for one in frame.schema.fields}
     if not isinstance(kinds.get("value"), BinaryType):
         raise Refused(f"a binary column value is needed; there are {', '.join(kinds)[:200]}")
-    remote = Remote(url, key_file, ca_file)
+    remote = Remote.named(url, key_file, ca_file)
+    remote.require_broker()
     with remote.connect() as client:
         values = TypedValues.of_version(client, subject, version)
     added = [

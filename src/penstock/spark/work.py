@@ -29,7 +29,6 @@ from ..errors import (
     Unavailable,
 )
 from ..model import check_name
-from .option_reader import DEFAULT_URL
 from .pipelines.remote import Remote
 from .pipelines.spark_errors import (
     error_kind,
@@ -101,7 +100,7 @@ def work(
     transform: Transform,
     *,
     to: str | None = None,
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     key_file: str | None = None,
     ca_file: str | None = None,
     round_messages: int = ROUND_MESSAGES,
@@ -132,7 +131,7 @@ def work(
         include_headers,
         check_name(text("name", name) or f"work.{group}.{topic}", "name"),
     )
-    job = WorkJob(spark, settings, transform, Remote(url, key_file, ca_file))
+    job = WorkJob(spark, settings, transform, Remote.named(url, key_file, ca_file))
     worker = SparkWorker(job, on_progress)
     worker.run(stop or Event(), is_once=once)
     return worker.progress
@@ -165,6 +164,7 @@ class WorkJob:
             topic=self.settings.to,
             url=self.remote.url,
             api_key_file=self.remote.key_file,
+            key_variable=self.remote.key_variable,
             ca_file=self.remote.ca_file,
         )
 
@@ -186,6 +186,8 @@ class SparkWorker:
             except Unavailable as error:
                 if is_once or isinstance(error, SparkGone):
                     raise
+                if not self.progress.error:
+                    _LOG.warning("work on %s waits: %s", self._settings.topic, error)
                 self._tell(replace(self.progress, error=str(error)))
             if stop.wait(pause_s):
                 return
@@ -193,6 +195,7 @@ class SparkWorker:
 
     def _run_connected(self, stop: Event, *, is_once: bool) -> None:
         settings = self._settings
+        self._job.remote.require_broker()
         with self._job.remote.connect() as client:
             limits = client.topic(settings.topic).config
             if settings.to is not None:
