@@ -84,7 +84,7 @@ class Node:
         subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own program
 
     def until_in_sync(self) -> None:
-        self.until(lambda: self.get("/cluster")["in_sync"] == 2)
+        self.until(lambda: self.get("/cluster").get("in_sync") == 2)
 
     def client(self) -> Client:
         return Client(f"penstock://127.0.0.1:{self.binary}")

@@ -23,7 +23,7 @@ def running(tmp_path_factory):
     directory = tmp_path_factory.mktemp("pair")
     settings = {"auth__enabled": "true", "cluster__ack_timeout_ms": str(ACK_TIMEOUT_MS)}
     with pair(directory, is_started=False, **settings) as nodes:
-        nodes.first.start()
+        nodes.first.start("--begin-cluster")
         key = (nodes.first.data / "admin.key").read_text().strip()
         nodes.first.key = nodes.second.key = key
         nodes.second.start("--follow", f"127.0.0.1:{nodes.first.peer}")
@@ -290,16 +290,28 @@ def test_a_leader_that_starts_with_a_damaged_log_leaves_the_lead_to_its_standby(
 
 
 @pytest.mark.tier("test")
-def test_an_empty_node_does_not_begin_another_cluster_beside_its_peer(nodes, tmp_path):
+def test_an_empty_node_does_not_begin_another_cluster(nodes, tmp_path):
+    """The disk of a node is lost, and it is started as on the very first day: its peer is away, or is there."""
     first, second = nodes
     second.kill()
-    empty, second.data = second.data, tmp_path / "empty"
+    first.kill()
+    kept, second.data = second.data, tmp_path / "empty"
     try:
+        second.start()
+        assert second.role() == "waiting"
+        answer = second.publish("lost")
+        assert (answer.status, answer.json["error"]) == (503, "NOT_LEADER")
+        assert (
+            "--begin-cluster"
+            in second.call("GET", "/readyz").json["checks"]["replication"]["message"]
+        )
+        second.stop()
+        first.start()
         refused = second.command("serve")
         assert refused.returncode != 0
         assert "is in a cluster already" in refused.stderr
         assert "--follow" in refused.stderr
     finally:
-        second.data = empty
+        second.data = kept
     second.start()
     first.until_in_sync()

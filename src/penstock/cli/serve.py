@@ -58,6 +58,12 @@ CONFIG = click.option(
     metavar="HOST:PORT",
     help="Copy the node that listens for peers there (cluster.listen is needed, too).",
 )
+@click.option(
+    "--begin-cluster",
+    is_flag=True,
+    default=None,
+    help="Begin a new cluster although no peer answers: for its very first start alone.",
+)
 @click.option("--log-level", help="debug, info, warning or error.")
 @click.option("--log-format", help="json or text.")
 def serve(file: Path | None, **flags: Any) -> None:
@@ -113,6 +119,7 @@ FLAGS = {
     "data_dir": ("broker", "data_dir"),
     "fsync": ("storage", "fsync"),
     "follow": ("cluster", "follow"),
+    "begin_cluster": ("cluster", "begin"),
     "log_level": ("log", "level"),
     "log_format": ("log", "format"),
 }

@@ -38,6 +38,10 @@ class ClusterSection:
     follow: str = key(
         "", "The same, of the node that this one copies from its first start on (--follow)."
     )
+    begin: bool = key(
+        False,
+        "Begin a cluster although no peer answers: for the first start of its first node alone (--begin-cluster).",
+    )
     ca_file: str = key(
         "", "Certificate of the cluster's own authority, in PEM; see penstock certs."
     )
@@ -75,6 +79,7 @@ class ClusterSection:
         expected = f"1 to {_NAME_CHARACTERS_MAX} of A-Z a-z 0-9 -"
         require("name", self.name, is_name and len(self.name) <= _NAME_CHARACTERS_MAX, expected)
         self._require_addresses()
+        require("begin", self.begin, not (self.begin and self.follow), "without follow")
         together = {bool(self.ca_file), bool(self.cert_file), bool(self.key_file)}
         require(
             "cert_file",

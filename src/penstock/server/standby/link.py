@@ -46,7 +46,8 @@ class Introduction(msgspec.Struct, frozen=True, array_like=True, tag=64):
     """Who speaks: `role` is leading, following, waiting or operator; `purpose` is ask, follow or operate.
 
     `http` and `binary` are where it serves clients; `copies` is its cluster.min_isr; `led`: it led in `epoch`.
-    `forced_epoch` is the last epoch of its history that was begun by force.
+    `forced_epoch` is the last epoch of its history that was begun by force; `begins`: it is in no cluster, and would
+    lead a new one.
     """
 
     cluster: str
@@ -60,6 +61,7 @@ class Introduction(msgspec.Struct, frozen=True, array_like=True, tag=64):
     copies: int = 0
     led: bool = False
     forced_epoch: int = 0
+    begins: bool = False
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag=65):

@@ -10,7 +10,8 @@ After a start a node waits and asks its peer, or its two peers, again and again:
 
 Every epoch that a node leads in or promises to follow is in `cluster.json` before it acts on it. A leader that hears of
 a later epoch, from whichever side, steps down at once. The very first leader is the node that a person starts without
---follow on a data directory that was in no cluster, while no peer is in one either.
+--follow on a data directory that was in no cluster, once a peer answers that is in none either and follows, or at once
+with --begin-cluster. Else a leader with a lost disk would begin another cluster while its standby is away.
 """
 
 import asyncio
@@ -40,6 +41,7 @@ from ...replication.reconcile import asked_min
 from ...runtime.fatal import fatal_ends_process
 from ..settings import Settings
 from .cluster_file import ClusterFacts, new_cluster_id, read_facts, write_facts
+from .first_start import IN_NO_CLUSTER, begin_cluster
 from .link import ASK_S, FIRST_FRAME_S, Claim, Granted, Introduction, Link, dial
 from .operator_requests import OPERATOR
 from .peer_listener import PeerListener
@@ -111,25 +113,17 @@ class Membership:
 
     async def start(self, listener: socket.socket) -> None:
         """Listen for the peer, and decide a very first start. Refused: this node may not begin a cluster."""
-        if not self.facts.cluster_id and not self.cluster.follow:
-            await self._begin_cluster()
+        if self.begins:
+            await begin_cluster(self)
+        elif self.cluster.begin:
+            self.logger.warning("cluster.begin is for the first start alone: take it out again")
         self._listener.start(listener, self._accepting)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
-    async def _begin_cluster(self) -> None:
-        """The first start without --follow: a person said that this node is the one that has the data."""
-        for address, peer in (await self.ask_all()).items():
-            if isinstance(peer, Unreachable):
-                continue
-            if isinstance(peer, PenstockError):
-                raise peer.fresh()
-            if peer.role != OPERATOR and peer.epoch:
-                raise Refused(
-                    f"the peer at {address} is in a cluster already (epoch {peer.epoch}), and this data directory "
-                    "in none: start this node with --follow, so that it copies the peer"
-                )
-        epoch = next_ballot(self.written_epoch, self.node)
-        self.lead(epoch)
+    @property
+    def begins(self) -> bool:
+        """Whether this node is in no cluster, and is to be the first leader of one."""
+        return not self.facts.cluster_id and not self.cluster.follow
 
     async def stop(self) -> None:
         await self._listener.stop()
@@ -189,6 +183,8 @@ class Membership:
             said = (
                 "this node waits: its peer does not answer, or does not lead; see penstock promote"
             )
+            if self.begins:
+                said = IN_NO_CLUSTER
             return LeaderUnknown(said, leader="", http="", epoch=epoch)
         said = f"this node copies another one, which leads: {leader.binary or leader.http}"
         return NotLeader(said, leader=leader.binary, http=leader.http, epoch=leader.epoch)
@@ -209,6 +205,7 @@ class Membership:
             copies=self.cluster.copies,
             led=facts.led,
             forced_epoch=facts.forced_epoch,
+            begins=self.begins,
         )
 
     async def dial(self, address: str, purpose: str) -> tuple[Link, Peer]:
@@ -242,6 +239,7 @@ class Membership:
             address,
             told.cluster_id,
             told.forced_epoch,
+            told.begins,
         )
 
     def check(self, told: Introduction, link: Link) -> None:
@@ -305,12 +303,12 @@ class Membership:
         """This node does not follow, or follows no longer. A leader that is away, or changes its role, is no problem of
         this node."""
         if isinstance(error, Unavailable) or error.code in {NotLeader.code, Fenced.code}:
-            self._say("following", str(error))
+            self.say("following", str(error))
         else:
             self.problem = error.fresh()
-            self._say("problem", self.problem_text)
+            self.say("problem", self.problem_text)
 
-    def _say(self, subject: str, text: str) -> None:
+    def say(self, subject: str, text: str) -> None:
         """A peer that is away stays away for a while: one line is enough."""
         if text != self._said.get(subject, ""):
             self._said[subject] = text
@@ -325,7 +323,7 @@ class Membership:
             for address, error in answers.items()
             if isinstance(error, PenstockError)
         ]
-        self._say("answers", "; ".join(failed))
+        self.say("answers", "; ".join(failed))
         return [peer for peer in answers.values() if isinstance(peer, Peer)]
 
     async def _look(self) -> None:
@@ -334,6 +332,12 @@ class Membership:
                 # A peer that was promoted meanwhile, or has promised to follow one that was, says so.
                 for peer in await self._answering():
                     self.heard(peer)
+            return
+        if self.begins:
+            async with self.deciding:
+                # A person may have promoted it meanwhile.
+                if self.begins:
+                    await begin_cluster(self)
             return
         peers = await self._answering()
         leaders = [one for one in peers if one.role == Role.LEADING.value]

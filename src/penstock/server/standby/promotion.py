@@ -45,6 +45,7 @@ class Peer:
     address: str
     cluster_id: str
     forced_epoch: int = 0
+    begins: bool = False
 
 
 def doubt_of(
@@ -58,6 +59,8 @@ def doubt_of(
     for peer in peers:
         if peer.led and peer.epoch > facts.epoch:
             return f"node {peer.node} led after this one, in epoch {peer.epoch}, and may have more"
+    if not facts.cluster_id and not facts.epoch:
+        return "this node is in no cluster: penstock serve --begin-cluster begins one, --follow copies another node"
     if not facts.led and (not facts.epoch or handed_over_epoch != facts.epoch):
         heard = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(facts.heard_ns / 1e9))
         told = f"it heard it last at {heard} in epoch {facts.epoch}"

@@ -24,6 +24,7 @@ from ..http.framing import BadFraming, Framing, RequestHead
 from ..http.responses import Response, json_response
 from ..http.statuses import error_response
 from ..settings import Settings
+from .first_start import IN_NO_CLUSTER
 from .kafka_answers import kafka_answer
 from .membership import Membership
 
@@ -89,6 +90,8 @@ class RefusingPorts:
             return Check(
                 WARN, f"this node cannot copy the leader: {code}; see penstock standby status"
             )
+        if membership.begins:
+            return Check(WARN, IN_NO_CLUSTER)
         return Check(PASS, membership.role.value)
 
     def _who(self) -> dict[str, object]:
