@@ -94,6 +94,8 @@ def _schema_id(request: Request) -> int:
 
 def _sent(request: Request) -> tuple[SchemaIn, NewSchema]:
     sent = request.json(_SCHEMA)
+    if not sent.schema:
+        raise errors.InvalidSchema("there is none")
     if sent.metadata or sent.rule_set:
         raise errors.InvalidSchema("metadata and rule sets are not supported")
     references = tuple(
