@@ -21,6 +21,7 @@ from penstock.config import StorageConfig
 from penstock.observability.activity import Activity
 from penstock.runtime import RealDisk
 from penstock.runtime.asynchronous import AsyncDriver
+from penstock.runtime.commit_gate import CommitGate
 from penstock.runtime.threads import ThreadDriver
 from penstock.runtime.world import World
 from penstock.server.http.routing import Route
@@ -75,6 +76,7 @@ class InProcess:
         settings: dict[tuple[str, str], Any],
         fsync: str,
         disk: SimDisk | None = None,
+        gate: CommitGate | None = None,
     ) -> None:
         self.clock = VirtualClock()
         self.disk = disk or SimDisk()
@@ -88,6 +90,7 @@ class InProcess:
             limits=self.settings.limits.limits_config(),
             config=self.settings.node_config(),
             observer=activity.observe,
+            gate=gate,
         )
         # Free space counts only where a test says so.
         min_free_bytes = settings.get(("storage", "min_free_bytes"), 0)

@@ -211,7 +211,9 @@ class AsyncDriver:
             sliced = SlicedCommand(self.driver, command, principal, credential, writers=writers)
             return await self._in_slices(sliced, in_thread=command.is_long or command.is_structural)
         if command.is_long or command.is_structural:
-            return await self.in_thread(lambda: self.driver.execute(command, principal))
+            return await self.in_thread(
+                lambda: self.perform(command, principal, is_synced=writers > 0)
+            )
         if command.is_query:
             return self.driver.execute(command, principal)
         if command.takes_steps:
@@ -224,6 +226,13 @@ class AsyncDriver:
         reply, ticket = self.driver.start(command, principal, writers=writers)
         if ticket is not None:
             await self.settled(ticket)
+        return reply
+
+    def perform(self, command: Command[R], principal: Principal, *, is_synced: bool) -> R:
+        """Carry out a command in the calling thread, which waits for the disk if `is_synced`."""
+        reply = self.driver.execute(command, principal)
+        if is_synced:
+            self.driver.sync()
         return reply
 
     async def _in_pieces(

@@ -289,7 +289,7 @@ class Commands:
         self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
     ) -> None:
         """For what opens, removes or walks through files, and what is noted in the audit log."""
-        work = partial(self._carry_out, asked.command, by, connection.client)
+        work = partial(self._carry_out, asked, by, connection.client)
         self._run(connection, correlation, asked.command, work, lambda reply: reply)
 
     def _join_shared(
@@ -332,8 +332,10 @@ class Commands:
 
         future.add_done_callback(done)
 
-    def _carry_out(self, command: Command[Any], principal: Principal, client: str) -> Any:
-        driver, audit = self._driver.driver, self._service.auth.audit
+    def _carry_out(self, asked: CommandRequest, principal: Principal, client: str) -> Any:
+        command, driver, audit = asked.command, self._driver.driver, self._service.auth.audit
+        is_synced = asked.acks is Acks.ALL and not command.is_query
+        execute = partial(self._driver.perform, command, principal, is_synced=is_synced)
         note = audited(command)
         if note is not None:
             # What is refused costs no line, and no sync.
@@ -343,12 +345,12 @@ class Commands:
             # Letters that were on their way before have arrived, and so have these afterwards.
             driver.settle()
         if note is None:
-            return driver.execute(command, principal)
+            return execute()
         what = command.action.value
         if note.is_first:
             with audit.noted(principal.name, what, note.text(None), client=client):
-                return driver.execute(command, principal)
-        reply = driver.execute(command, principal)
+                return execute()
+        reply = execute()
         audit.write(principal.name, what, note.text(reply), client=client)
         if isinstance(command, RedriveDeadLetters):
             driver.settle()
