@@ -23,7 +23,13 @@ from penstock.api.bounds import (
 )
 from penstock.api.command import Command
 from penstock.api.commits import StageNamed
-from penstock.api.dead_letters import BrowseDeadLetters, Edit, RedriveDeadLetters, Selection
+from penstock.api.dead_letters import (
+    REDRIVE_LIMIT,
+    BrowseDeadLetters,
+    Edit,
+    RedriveDeadLetters,
+    Selection,
+)
 from penstock.api.fetch import FETCH_BYTES_MAX, Fetch, Read
 from penstock.api.groups import ListGroups
 from penstock.api.health import SeeStored
@@ -106,10 +112,10 @@ def test_more_items_are_refused_before_they_are_read(kind, bound):
     [
         (
             "BrowseDeadLetters",
-            {"topic": "t", "selection": {"offsets": [[0, 1]] * (MESSAGES_MAX + 2)}},
+            {"topic": "t", "selection": {"offsets": [[0, 1]] * (REDRIVE_LIMIT + 2)}},
             "selection.offsets",
-            MESSAGES_MAX + 2,
-            MESSAGES_MAX,
+            REDRIVE_LIMIT + 2,
+            REDRIVE_LIMIT,
         ),
         (
             "CheckCompatibility",
@@ -182,7 +188,7 @@ def test_repeated_names_are_looked_at_once():
         SweepTopics("t" * (TEXT_CHARACTERS_MAX + 1)),
         HoldFiles("t", 0, 0, 1, 3_600_001),
         BrowseDeadLetters(
-            "t", Selection(offsets=frozenset((0, number) for number in range(MESSAGES_MAX + 1)))
+            "t", Selection(offsets=frozenset((0, number) for number in range(REDRIVE_LIMIT + 1)))
         ),
         RedriveDeadLetters("t", edit=Edit(headers=(("h", None),) * 10_001)),
     ],

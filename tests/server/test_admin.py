@@ -294,7 +294,7 @@ async def test_a_paced_redrive_sends_so_many_a_second_and_answers_in_time(tmp_pa
 async def test_a_paced_redrive_asks_for_no_more_letters_at_once_than_a_command_may_name(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(dead_letters, "MESSAGES_MAX", 2)
+    monkeypatch.setattr(dead_letters, "REDRIVE_LIMIT", 2)
     async with in_process(tmp_path) as broker:
         await broker.topic()
         await fail_all(broker, *map(str, range(5)))

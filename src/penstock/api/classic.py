@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import msgspec
 
 from ..errors import PenstockError
-from .bounds import MESSAGES_MAX, NAMES_MAX, Names, items
+from .bounds import NAMES_MAX, Names, items
 from .command import Command, ScopedCommand
 from .members import MemberCommand
 from .principals import Action
@@ -164,7 +164,7 @@ class CommitOffsets(Command[list[PenstockError | None]], frozen=True):
     action: ClassVar[Action] = Action.COMMIT
     is_walk: ClassVar[bool] = True
     group: str
-    offsets: Annotated[tuple[CommittedOffset, ...], items(MESSAGES_MAX)]
+    offsets: Annotated[tuple[CommittedOffset, ...], items(NAMES_MAX)]
     member: str = ""
     generation: int = -1
     instance: str = ""

@@ -8,7 +8,7 @@ import msgspec
 
 from ..errors import Refused
 from ..model import DeadLetterMessage, Headers, Message, Provenance
-from .bounds import HEADERS_MAX, MESSAGES_MAX, PAGE_MAX, Within, items
+from .bounds import HEADERS_MAX, PAGE_MAX, Within, items
 from .command import Command
 from .principals import Action
 
@@ -82,7 +82,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     group: str | None = None
     error: str | None = None
-    offsets: Annotated[frozenset[tuple[int, int]], items(MESSAGES_MAX)] | None = None
+    offsets: Annotated[frozenset[tuple[int, int]], items(REDRIVE_LIMIT)] | None = None
     before_ns: int | None = None
     after_ns: int | None = None
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, NamedTuple, TypeVar
 import msgspec
 
 from ..model import Priority, TopicPartition
-from .bounds import DISTINCT, MESSAGES_MAX, NAMES_MAX, Names, items
+from .bounds import DISTINCT, NAMES_MAX, Names, items
 from .command import Command, ScopedCommand
 from .principals import Action
 from .start import EARLIEST, Start
@@ -63,6 +63,7 @@ class OpenGroup(Command[None], frozen=True):
     """
 
     action: ClassVar[Action] = Action.CONSUME
+    is_walk: ClassVar[bool] = True
     group: str
     topic_names: Names
     start: Start = EARLIEST
@@ -72,9 +73,13 @@ class OpenGroup(Command[None], frozen=True):
 
 
 class CloseGroup(GroupCommand[None], frozen=True):
-    """Forget a group: its progress, leases and attempts. GroupBusy: it has members, and nothing has happened."""
+    """Forget a group: its progress, leases and attempts.
+
+    GroupBusy: it has members, and nothing has happened, unless one came while many partitions forgot the group.
+    """
 
     action: ClassVar[Action] = Action.CHANGE_GROUP
+    is_walk: ClassVar[bool] = True
 
 
 class ListGroups(ScopedCommand[dict[str, list[str]]], frozen=True):
@@ -340,10 +345,11 @@ class ResetGroup(GroupCommand[dict[str, list[Move]]], frozen=True, kw_only=True)
 
     GroupBusy while it has members or they hold messages, unless forced. A group without members may then be read in
     another mode, if all partitions are reset. OffsetOutOfRange: a partition does not have that offset. NotFound: there
-    is no such partition. Refused, nothing is reset.
+    is no such partition. Refused, nothing is reset, unless a member came while many partitions were.
     """
 
     action: ClassVar[Action] = Action.CHANGE_GROUP
+    is_walk: ClassVar[bool] = True
     to: Start
     partitions: Annotated[tuple[int, ...], items(NAMES_MAX), DISTINCT] | None = None
     is_forced: bool = False
@@ -370,7 +376,7 @@ class Commit(Command[bool], frozen=True):
     action: ClassVar[Action] = Action.COMMIT
     is_walk: ClassVar[bool] = True
     group: str
-    offsets: Annotated[tuple[PartitionOffset, ...], items(MESSAGES_MAX)]
+    offsets: Annotated[tuple[PartitionOffset, ...], items(NAMES_MAX)]
     opens_group: bool = False
     lake: str = ""
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, TypeVar
 import msgspec
 
 from ..model import Priority, TopicPartition
-from .bounds import DISTINCT, MESSAGES_MAX, NAMES_MAX, REQUEST_ID_CHARACTERS_MAX, items
+from .bounds import DISTINCT, NAMES_MAX, REQUEST_ID_CHARACTERS_MAX, items
 from .command import Command
 from .groups import Mode, PartitionOffset
 from .leased import LeasedMessages
@@ -70,9 +70,11 @@ class JoinGroup(MemberCommand[JoinReply], frozen=True):
     of any message. What it holds then is ready again and no attempt counts. Its name is not taken while it lives:
     AlreadyExists.
 
-    NotFound, ModeConflict, TooManyGroups, ShareFull, Refused: nothing has happened.
+    NotFound, ModeConflict, TooManyGroups, ShareFull, Refused: nothing has happened, unless what another client did
+    meanwhile is why: then the group may have been opened on some topics.
     """
 
+    is_walk: ClassVar[bool] = True
     # It may sync which generations are given.
     is_long: ClassVar[bool] = True
     topic_names: Annotated[tuple[str, ...], items(NAMES_MAX, least=1), DISTINCT]
@@ -125,7 +127,7 @@ class ReleasePartitions(MemberCommand[tuple[TopicPartition, ...]], frozen=True):
     is given than the present one. NotOwner: a partition is not its own, and none is released.
     """
 
-    partitions: Annotated[tuple[TopicPartition, ...], items(MESSAGES_MAX), DISTINCT]
+    partitions: Annotated[tuple[TopicPartition, ...], items(NAMES_MAX), DISTINCT]
     generation: int | None = None
     keeps_held: bool = False
 
@@ -134,11 +136,12 @@ class CommitAsMember(MemberCommand[bool], frozen=True):
     """Finish everything below some offsets, as the owner of all of their partitions; whether any floor moved.
 
     UnknownMember, NotOwner, OffsetOutOfRange, and StaleGeneration if another generation is given than the present one:
-    nothing has happened.
+    nothing has happened. Of many offsets some may be committed when the member loses a partition meanwhile.
     """
 
     action: ClassVar[Action] = Action.COMMIT
-    offsets: Annotated[tuple[PartitionOffset, ...], items(MESSAGES_MAX)]
+    is_walk: ClassVar[bool] = True
+    offsets: Annotated[tuple[PartitionOffset, ...], items(NAMES_MAX)]
     generation: int | None = None
 
     def topics(self) -> Iterable[str]:

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from .bounds import DISTINCT, MESSAGES_MAX, NAMES_MAX, Within, items
+from .bounds import DISTINCT, NAMES_MAX, Within, items
 from .command import Command
 from .principals import Action
 
@@ -89,7 +89,7 @@ class QueryStart(msgspec.Struct, frozen=True):
     """Where a query first began: offsets by "topic/partition", ids by topic, and in its own words what it asked for."""
 
     query: str
-    offsets: Annotated[Mapping[str, int], items(MESSAGES_MAX)]
+    offsets: Annotated[Mapping[str, int], items(NAMES_MAX)]
     ids: Annotated[Mapping[str, int], items(NAMES_MAX)]
     asked: Annotated[str, items(ASKED_CHARACTERS_MAX)]
 

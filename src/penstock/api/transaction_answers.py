@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, ClassVar, NamedTuple
 
 from .answers import LeaseAnswer
-from .bounds import MESSAGES_MAX, items
+from .bounds import MESSAGES_MAX, NAMES_MAX, items
 from .command import Command
 from .principals import Action
 from .transactions import OfProducer
@@ -53,7 +53,7 @@ class StageOffsets(OfProducer, Command[None], frozen=True):
     action: ClassVar[Action] = Action.COMMIT
     is_durable: ClassVar[bool] = True
     group: str
-    offsets: Annotated[tuple[StagedOffset, ...], items(MESSAGES_MAX)]
+    offsets: Annotated[tuple[StagedOffset, ...], items(NAMES_MAX)]
     member: str = ""
     generation: int | None = None
     instance: str = ""

@@ -26,6 +26,7 @@ from .partition.slots import Partitions
 from .partition.start import offset_in, visible_end
 from .shares import GROUPS
 from .topics import INTERNAL_PREFIX
+from .walks import Slices, is_open
 
 _HOUR_NS = 3600 * 1_000_000_000
 
@@ -40,7 +41,7 @@ def check_group(name: str) -> str:
 
 def open_on(
     catalogue: Catalogue, topics: Iterable[str], group: str, start: Start, now: Now
-) -> None:
+) -> Slices[None]:
     """Make sure that a group exists on every partition of some topics; a new one begins at `start`.
 
     TooManyGroups, ShareFull, Refused for its name, NotFound: no topic is touched.
@@ -49,7 +50,7 @@ def open_on(
     opened = [catalogue.topic(topic) for topic in topics]
     require_room(catalogue, opened, group)
     for topic in opened:
-        open_everywhere(topic.partitions, group, start, now, owner=catalogue.principal.key_id)
+        now = yield from open_everywhere(catalogue, topic, group, start, now)
 
 
 def require_room(catalogue: Catalogue, topics: Iterable[Topic], group: str) -> None:
@@ -76,19 +77,33 @@ def require_room(catalogue: Catalogue, topics: Iterable[Topic], group: str) -> N
 
 
 def open_everywhere(
-    partitions: Iterable[Partition], group: str, start: Start, now: Now, *, owner: str
-) -> None:
-    """Make sure that a group exists on every partition; a new one begins at `start`, and is of the key `owner`.
+    catalogue: Catalogue, topic: Topic, group: str, start: Start, now: Now
+) -> Slices[Now]:
+    """Make sure that a group exists on every partition; a new one begins at `start`, and is of the key that asks.
 
-    One that exists reads partitions that were added since from their first message, whatever its start was.
+    One that exists reads partitions that were added since from their first message, whatever its start was. One that
+    is not open everywhere yet goes on to begin where the first command said.
     """
-    present = list(partitions)
-    missing = [one for one in present if group not in one.machine.numbers]
-    if len(missing) < len(present):
-        start = EARLIEST
-    starts = [offset_in(partition.messages, start) for partition in missing]
+    owners, key = catalogue.group_owners, (topic.facts.topic_id, group)
+    is_new = not owners.knows(*key)
+    if not is_new:
+        start = owners.starts.get(key, EARLIEST)
+    missing = [one for one in topic.partitions if group not in one.machine.numbers]
+    starts: list[int] = []
+    for partition in missing:
+        starts.append(offset_in(partition.messages, start))
+        now = yield 1
+    if is_new and owners.knows(*key):
+        # Another command was first.
+        return (yield from open_everywhere(catalogue, topic, group, start, now))
+    if missing:
+        owners.starts[key] = start
     for partition, offset in zip(missing, starts, strict=True):
-        partition.open_group(group, offset, now, owner=owner)
+        if is_open(catalogue, partition):
+            partition.open_group(group, offset, now, owner=catalogue.principal.key_id)
+        now = yield 1
+    owners.starts.pop(key, None)
+    return now
 
 
 def places_of(partitions: Iterable[Partition], group: str) -> list[tuple[Partition, Delivery]]:
@@ -137,8 +152,13 @@ def require_mode(
     if found not in (Mode.UNDECIDED, mode):
         raise ModeConflict(group, places[0][0].topic, asked=str(mode), mode=str(found))
     for partition, delivery in places:
-        if partition.machine.modes.get(delivery.group) is not mode:
-            partition.record((ModeSet(delivery.group, mode),), now)
+        set_mode(partition, delivery, mode, now)
+
+
+def set_mode(partition: Partition, delivery: Delivery, mode: Mode, now: Now) -> None:
+    """Have a partition know how the group reads its topic."""
+    if partition.machine.modes.get(delivery.group) is not mode:
+        partition.record((ModeSet(delivery.group, mode),), now)
 
 
 def require_offset(partition: Partition, offset: int) -> None:

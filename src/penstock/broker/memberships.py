@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
-from ..api.groups import Mode
+from ..api.groups import Mode, PartitionOffset
 from ..api.leased import LeasedMessages
 from ..api.members import (
     CommitAsMember,
@@ -45,6 +45,7 @@ from .partition import Now, Partition, consumption
 from .partition.consumption import Wanted
 from .partition.release import release
 from .poll_replay import PollReplay
+from .walks import Slices, partitions_in
 
 _MS = 1_000_000
 # Generations are reserved so many at a time: a join then seldom waits for the disk.
@@ -80,7 +81,7 @@ class Memberships:
         # Below it, generations may have been given before.
         self._first_generation = catalogue.topics.next_generation
 
-    def join(self, command: JoinGroup, now: Now) -> JoinReply:
+    def join(self, command: JoinGroup, now: Now) -> Slices[JoinReply]:
         group, topics = groups.check_group(command.group), frozenset(command.topic_names)
         if command.is_auto_commit and not self._config.is_auto_commit_on:
             raise Refused(
@@ -92,8 +93,6 @@ class Memberships:
         for topic in topics:
             self._catalogue.topic(topic)
         member = self._name_for(command)
-        membership = self.membership(group)
-        membership.revocation_ms = self.revocation_ms
         joining = JoinRequest(
             member=member,
             client=command.client,
@@ -101,10 +100,15 @@ class Memberships:
             session_ms=command.session_ms or self._config.session_timeout_ms,
             assignor=command.assignor,
         )
+        decide.require_joinable(self.membership(group), joining)
+        now = yield from self._open(command, topics, now)
+        for topic in topics:
+            self._catalogue.topic(topic)
+        membership = self.membership(group)
+        membership.revocation_ms = self.revocation_ms
         partitions = self._partitions(topics | self._topics(membership))
         generation = self._next_generation(membership, now)
         records = decide.join(membership, joining, partitions, _moment(now), generation)
-        self._open(command, topics, now)
         self.groups[group] = membership
         if not command.keeps_leases:
             self._free(group, member, self._partitions(topics), now)
@@ -121,16 +125,24 @@ class Memberships:
         check_name(command.client, "client")
         return f"{command.client}-{self._catalogue.entropy.getrandbits(32):08x}"
 
-    def _open(self, command: JoinGroup, topics: frozenset[str], now: Now) -> None:
+    def _open(self, command: JoinGroup, topics: frozenset[str], now: Now) -> Slices[Now]:
         """Begin, or go on, to read all topics in the mode that is asked for; if one is refused, none is touched."""
-        group = command.group
-        groups.require_room(self._catalogue, map(self._catalogue.topic, topics), group)
-        modes = {topic: self._mode_for(topic, group, command.mode) for topic in sorted(topics)}
-        for topic, mode in modes.items():
-            partitions = self._catalogue.topic(topic).partitions
-            owner = self._catalogue.principal.key_id
-            groups.open_everywhere(partitions, group, command.start, now, owner=owner)
-            groups.require_mode(groups.existing(partitions, group), group, mode, now)
+        catalogue, group = self._catalogue, command.group
+        groups.require_room(catalogue, map(catalogue.topic, topics), group)
+        for name in sorted(topics):
+            catalogue.topic(name).partitions.require_serving()
+            self._mode_for(name, group, command.mode)
+            now = yield 1
+        for name in sorted(topics):
+            topic = catalogue.topic(name)
+            now = yield from groups.open_everywhere(catalogue, topic, group, command.start, now)
+            # Asked again, and set on the first partition before another member has its turn.
+            mode = self._mode_for(name, group, command.mode)
+            for partition in partitions_in(catalogue, [name]):
+                if group in partition.machine.numbers:
+                    groups.set_mode(partition, partition.group(group), mode, now)
+                now = yield 1
+        return now
 
     def _mode_for(self, topic: str, group: str, wished: Mode | None) -> Mode:
         """How a group reads a topic, or will if this is its first use."""
@@ -179,20 +191,30 @@ class Memberships:
             return False
         return partition.group(group).leases.held_by.get(member, 0) > 0
 
-    def commit(self, command: CommitAsMember, now: Now) -> bool:
+    def commit(self, command: CommitAsMember, now: Now) -> Slices[bool]:
         group, member = command.group, command.member
         membership = self._of(group, member, now)
-        decide.require_current(membership, member, command.generation)
-        for topic, partition, _ in command.offsets:
-            decide.require_owner(membership, member, TopicPartition(topic, partition))
         self._record(membership, decide.heartbeat(membership, member, None, _moment(now)), now)
-        moved = [
-            groups.commit(
-                self._catalogue.partition(topic, partition), group, offset, now, member=member
+        for place in command.offsets:
+            self._require_owner(command, place)
+            groups.require_offset(
+                self._catalogue.partition(place.topic, place.partition), place.offset
             )
-            for topic, partition, offset in command.offsets
-        ]
-        return any(moved)
+            now = yield 1
+        has_moved = False
+        for place in command.offsets:
+            # It may have lost the partition in the slices before.
+            self._require_owner(command, place)
+            partition = self._catalogue.partition(place.topic, place.partition)
+            has_moved |= groups.commit(partition, group, place.offset, now, member=member)
+            now = yield 1
+        return has_moved
+
+    def _require_owner(self, command: CommitAsMember, place: PartitionOffset) -> None:
+        membership = self.membership(command.group)
+        decide.require_current(membership, command.member, command.generation)
+        partition = TopicPartition(place.topic, place.partition)
+        decide.require_owner(membership, command.member, partition)
 
     def poll(self, command: PollMember, now: Now) -> LeasedMessages:
         """Lease messages of a member's own partitions to it, each time beginning with another one."""

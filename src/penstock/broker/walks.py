@@ -79,6 +79,17 @@ class Walk(Generic[R]):
             slices.close()
 
 
+def whole(slices: Slices[R], now: Now) -> R:
+    """What a part of a handler that walks returns, for one that does not: everything in one go."""
+    try:
+        next(slices)
+        while True:
+            slices.send(now)
+    except StopIteration as end:
+        reply: R = end.value
+        return reply
+
+
 def partitions_in(catalogue: "Catalogue", topics: Iterable[str]) -> Iterator[Partition]:
     """The partitions that serve of some topics: each is looked up when it is asked for, so a walk may yield between
     any two of them. What has come or gone meanwhile is left out."""

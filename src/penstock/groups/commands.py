@@ -92,8 +92,8 @@ def join(
     time: GroupTime,
     generation: int,
 ) -> Records:
-    """Add a member. It replaces a member of the same name and takes over its partitions. Refused: see `_check`."""
-    _check(membership, request)
+    """Add a member. It replaces one of the same name and takes over its partitions. Refused: see `require_joinable`."""
+    require_joinable(membership, request)
     name = request.member
     joined = MemberJoined(
         name, request.client, request.topics, request.session_ms, generation, time.at_ns
@@ -116,7 +116,8 @@ def join(
     return (joined, *given_up, *rest)
 
 
-def _check(membership: Membership, request: JoinRequest) -> None:
+def require_joinable(membership: Membership, request: JoinRequest) -> None:
+    """Refused: without topics, with a session that is too short or too long, with another assignor than others."""
     if not request.topics:
         raise Refused("a member needs at least one topic")
     if not SESSION_MS_MIN <= request.session_ms <= SESSION_MS_MAX:

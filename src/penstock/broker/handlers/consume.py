@@ -12,6 +12,7 @@ from .. import groups
 from ..partition import Now, consumption
 from ..partition.changes import Handler
 from ..partition.consumption import Wanted
+from ..walks import whole
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -30,7 +31,7 @@ def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
         consumption.check_duration(partitions.serving[0].rules, duration_ms)
     places = groups.places_of(partitions.serving, group)
     if len(places) < len(partitions.serving):
-        groups.open_on(node, (command.topic,), group, command.start, now)
+        whole(groups.open_on(node, (command.topic,), group, command.start, now), now)
         places = groups.places_of(partitions.serving, group)
     groups.require_mode(places, group, Mode.SHARED, now)
     if command.limit:

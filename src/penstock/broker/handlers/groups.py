@@ -49,7 +49,6 @@ from ..classic_members import STATES, member_facts, members_seen
 from ..partition import Now, Partition, consumption
 from ..partition.changes import Handler
 from ..partition.records import ModeSet, PartitionRecord
-from ..partition.slots import Partitions
 from ..partition.start import offset_in, visible_end
 from ..topics import INTERNAL_PREFIX
 from ..walks import Slices, groups_in, is_open, names_on, partitions_in, topics_covered
@@ -58,25 +57,6 @@ if TYPE_CHECKING:
     from ..node import Node
 
 _MS = 1_000_000
-
-Places = Sequence[tuple[Partition, Delivery]]
-
-
-def _partitions(node: "Node", command: ScopedCommand[Any]) -> Partitions:
-    """The partitions that a command covers, without faulty ones.
-
-    NotFound: there is no topic of the name given. PartitionFaulty: none of its partitions serves.
-    """
-    if command.topic is not None:
-        partitions = node.topic(command.topic).partitions
-        partitions.require_serving()
-        return partitions
-    return Partitions([one for one in node.partitions() if command.covers(one.topic)])
-
-
-def _places(node: "Node", command: GroupCommand[Any]) -> Places:
-    """Where a group reads, of what the command covers. NotFound: nowhere; PartitionFaulty: its topic cannot be read."""
-    return groups.existing(_partitions(node, command), command.group)
 
 
 def _readings(
@@ -87,6 +67,26 @@ def _readings(
     for partition in partitions_in(node, topics):
         number = None if is_internal else partition.machine.numbers.get(group)
         yield partition, None if number is None else partition.machine.groups[number]
+
+
+def _topics_read(node: "Node", command: GroupCommand[Any]) -> Slices[list[str]]:
+    """The topics that a group reads, of what the command covers. NotFound: none; PartitionFaulty: its topic cannot be
+    read."""
+    covered, read = (yield from topics_covered(node, command)), dict[str, None]()
+    for partition, delivery in _readings(node, sorted(covered), command.group):
+        if delivery is not None:
+            read[partition.topic] = None
+        yield 1
+    if not read:
+        raise NotFound("group", command.group)
+    return [*read]
+
+
+def _require_empty(node: "Node", group: str, topics: Iterable[str]) -> None:
+    """GroupBusy: the group has members that read one of these topics."""
+    for topic in topics:
+        node.assigned.require_empty(group, topic)
+    node.classic.require_empty(group)
 
 
 def _require_known(node: "Node", command: GroupCommand[Any], *, is_reading: bool) -> None:
@@ -100,26 +100,22 @@ def _classic_members(node: "Node", command: GroupCommand[Any]) -> Sequence[Class
     return members_seen(node.classic.groups.get(command.group), command)
 
 
-def _by_topic(places: Places) -> dict[str, Places]:
-    by_topic: dict[str, list[tuple[Partition, Delivery]]] = {}
-    for place in places:
-        by_topic.setdefault(place[0].topic, []).append(place)
-    return dict(sorted(by_topic.items()))
+def open_group(node: "Node", command: OpenGroup, now: Now) -> Slices[None]:
+    yield from groups.open_on(node, command.topic_names, command.group, command.start, now)
 
 
-def open_group(node: "Node", command: OpenGroup, now: Now) -> None:
-    groups.open_on(node, command.topic_names, command.group, command.start, now)
-
-
-def close_group(node: "Node", command: CloseGroup, now: Now) -> None:
-    places = _places(node, command)
-    for topic in _by_topic(places):
-        node.assigned.require_empty(command.group, topic)
-    node.classic.require_empty(command.group)
-    for partition, _ in places:
-        partition.close_group(command.group, now)
-    node.assigned.forget([command.group])
-    node.pollers.forget_group(command.group)
+def close_group(node: "Node", command: CloseGroup, now: Now) -> Slices[None]:
+    group = command.group
+    read = yield from _topics_read(node, command)
+    _require_empty(node, group, read)
+    for partition, delivery in _readings(node, read, group):
+        if delivery is not None:
+            # A member may have come in the slices before.
+            _require_empty(node, group, (partition.topic,))
+            partition.close_group(group, now)
+        now = yield 1
+    node.assigned.forget([group])
+    node.pollers.forget_group(group)
 
 
 def list_groups(node: "Node", command: ListGroups, _now: Now) -> Slices[dict[str, list[str]]]:
@@ -346,36 +342,40 @@ def _in_flight(
 
 def plan_reset(node: "Node", command: PlanReset, _now: Now) -> Slices[dict[str, list[Move]]]:
     moves: dict[str, list[Move]] = {}
-    if command.partitions is not None:
-        for place in _places_to_reset(node, command):
-            moves.setdefault(place[0].topic, []).append(_move(*place, command.to))
-            yield 1
-        return moves
-    topics_read = yield from topics_covered(node, command)
-    for partition, delivery in _readings(node, topics_read, command.group):
-        if delivery is not None:
+    for partition in (yield from _partitions_to_reset(node, command)):
+        if (delivery := _reading(node, partition, command.group)) is not None:
             move = _move(partition, delivery, command.to)
             moves.setdefault(partition.topic, []).append(move)
         yield 1
-    if not moves:
-        raise NotFound("group", command.group)
-    return dict(sorted(moves.items()))
+    return moves
 
 
-def _places_to_reset(node: "Node", command: PlanReset | ResetGroup) -> Places:
-    """NotFound: there is no such partition, or the group does not read it; Refused: it is not said of which topic."""
-    places = _places(node, command)
-    if command.partitions is None:
-        return places
-    if command.topic is None:
+def _partitions_to_reset(node: "Node", command: PlanReset | ResetGroup) -> Slices[list[Partition]]:
+    """By topic and number. NotFound: there is no such partition, or the group does not read it; Refused: it is not said
+    of which topic."""
+    wanted = None if command.partitions is None else set(command.partitions)
+    if wanted is not None and command.topic is None:
         raise Refused("partitions are of one topic: say which", field="topic")
-    if not command.partitions:
+    if wanted is not None and not wanted:
         raise Refused("partitions is empty", field="partitions")
-    by_number = {partition.number: (partition, delivery) for partition, delivery in places}
-    for number in command.partitions:
-        if node.partition(command.topic, number).number not in by_number:
+    partitions: list[Partition] = []
+    for partition, delivery in _readings(
+        node, (yield from _topics_read(node, command)), command.group
+    ):
+        if delivery is not None and (wanted is None or partition.number in wanted):
+            partitions.append(partition)
+        yield 1
+    if wanted is not None and command.topic is not None:
+        for number in sorted(wanted.difference([partition.number for partition in partitions])):
+            node.partition(command.topic, number)
             raise NotFound("group", f"{command.group} on {command.topic}/{number}")
-    return [by_number[number] for number in sorted(set(command.partitions))]
+    return partitions
+
+
+def _reading(node: "Node", partition: Partition, group: str) -> Delivery | None:
+    """What a group has done on a partition; None if one of the two went in the slices before."""
+    number = partition.machine.numbers.get(group) if is_open(node, partition) else None
+    return None if number is None else partition.machine.groups[number]
 
 
 def _move(partition: Partition, delivery: Delivery, to: Start) -> Move:
@@ -387,29 +387,46 @@ def _move(partition: Partition, delivery: Delivery, to: Start) -> Move:
     )
 
 
-def reset_group(node: "Node", command: ResetGroup, now: Now) -> dict[str, list[Move]]:
-    group, places = command.group, _places_to_reset(node, command)
-    topics = _by_topic(places)
+def reset_group(node: "Node", command: ResetGroup, now: Now) -> Slices[dict[str, list[Move]]]:
+    group = command.group
+    partitions = yield from _partitions_to_reset(node, command)
     if not command.is_forced:
-        for topic in topics:
-            node.assigned.require_empty(group, topic)
-        node.classic.require_empty(group)
-    for partition, delivery in places:
-        consumption.expire(partition, delivery, now)
-    moves = {topic: [_move(*place, command.to) for place in some] for topic, some in topics.items()}
-    in_flight = sum(one.in_flight for some in moves.values() for one in some)
-    is_held = in_flight or any(delivery.commits for _, delivery in places)
-    if is_held and not command.is_forced:
+        _require_empty(node, group, {partition.topic for partition in partitions})
+    in_flight = commits = 0
+    for partition in partitions:
+        if (delivery := _reading(node, partition, group)) is not None:
+            consumption.expire(partition, delivery, now)
+            in_flight += _move(partition, delivery, command.to).in_flight
+            commits += len(delivery.commits)
+        now = yield 1
+    if (in_flight or commits) and not command.is_forced:
         raise GroupBusy(group, in_flight=in_flight)
-    for topic, some in topics.items():
-        is_whole = command.partitions is None
-        is_mode_open = is_whole and not node.assigned.members_of(group, topic)
-        for (partition, delivery), move in zip(some, moves[topic], strict=True):
-            records: list[PartitionRecord] = [*rewind(delivery, move.floor_after)]
-            if is_mode_open and delivery.group in partition.machine.modes:
-                records.append(ModeSet(delivery.group, Mode.UNDECIDED))
-            partition.record(records, now)
+    moves: dict[str, list[Move]] = {}
+    for partition in partitions:
+        if (delivery := _reading(node, partition, group)) is not None:
+            move = _reset(node, command, partition, delivery, now)
+            moves.setdefault(partition.topic, []).append(move)
+        now = yield 1
     return moves
+
+
+def _reset(
+    node: "Node", command: ResetGroup, partition: Partition, delivery: Delivery, now: Now
+) -> Move:
+    """GroupBusy: a member has come in the slices before."""
+    group, move = command.group, _move(partition, delivery, command.to)
+    if not command.is_forced:
+        _require_empty(node, group, (partition.topic,))
+        if move.in_flight or delivery.commits:
+            raise GroupBusy(group, in_flight=move.in_flight)
+    records: list[PartitionRecord] = [*rewind(delivery, move.floor_after)]
+    is_mode_open = command.partitions is None and not node.assigned.members_of(
+        group, partition.topic
+    )
+    if is_mode_open and delivery.group in partition.machine.modes:
+        records.append(ModeSet(delivery.group, Mode.UNDECIDED))
+    partition.record(records, now)
+    return move
 
 
 def commit(node: "Node", command: Commit, now: Now) -> Slices[bool]:
@@ -421,7 +438,7 @@ def commit(node: "Node", command: Commit, now: Now) -> Slices[bool]:
         node.assigned.require_unowned(group, place.topic, place.partition)
         now = yield 1
     if command.opens_group:
-        groups.open_on(node, command.topics(), group, EARLIEST, now)
+        yield from groups.open_on(node, command.topics(), group, EARLIEST, now)
     for topic, number, offset in command.offsets:
         # In the slices before, partitions may have gone, or got an owner.
         if node.open.get(topic) and (partition := node.open[topic].partitions.serving_at(number)):

@@ -22,15 +22,15 @@ from ...groups.commands import standing
 from ...model import TopicPartition
 from ..partition import Now
 from ..partition.changes import Handler
-from .groups import require_offsets
+from ..walks import Slices
 
 if TYPE_CHECKING:
     from ..node import Node
 
 
-def join(node: "Node", command: JoinGroup, now: Now) -> JoinReply:
+def join(node: "Node", command: JoinGroup, now: Now) -> Slices[JoinReply]:
     node.classic.require_no_reader(command.group, command.topic_names, asked="assigned")
-    return node.assigned.join(command, now)
+    return (yield from node.assigned.join(command, now))
 
 
 def leave(node: "Node", command: LeaveGroup, now: Now) -> None:
@@ -52,9 +52,8 @@ def release(node: "Node", command: ReleasePartitions, now: Now) -> tuple[TopicPa
     return node.assigned.release(command, now)
 
 
-def commit(node: "Node", command: CommitAsMember, now: Now) -> bool:
-    require_offsets(node, command.offsets)
-    return node.assigned.commit(command, now)
+def commit(node: "Node", command: CommitAsMember, now: Now) -> Slices[bool]:
+    return (yield from node.assigned.commit(command, now))
 
 
 def poll(node: "Node", command: PollMember, now: Now) -> LeasedMessages:

@@ -7,6 +7,7 @@ once, however many of its partitions it reads.
 from collections import Counter
 
 from ...api.principals import NO_KEY
+from ...api.start import Start
 from ...kernel import OwnerCounts
 
 
@@ -19,6 +20,8 @@ class GroupOwners:
         self._of_topic: Counter[int] = Counter()
         # The topics of each group, in the order in which it came to them.
         self._topics: dict[str, dict[int, None]] = {}
+        # Where groups begin that are not on all partitions of a topic yet.
+        self.starts: dict[tuple[int, str], Start] = {}
         self.counts = OwnerCounts()
 
     def opened(self, topic_id: int, group: str, owner: str) -> None:
@@ -37,6 +40,7 @@ class GroupOwners:
             self._places[topic_id, group] = places - 1, owner
             return
         del self._places[topic_id, group]
+        self.starts.pop((topic_id, group), None)
         self.counts.remove(owner)
         self._of_topic[topic_id] -= 1
         if not self._of_topic[topic_id]:

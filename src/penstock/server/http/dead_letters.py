@@ -3,8 +3,8 @@
 import msgspec
 from msgspec.structs import replace
 
-from ...api.bounds import MESSAGES_MAX
 from ...api.dead_letters import (
+    REDRIVE_LIMIT,
     BrowseDeadLetters,
     CountDeadLetters,
     RedriveDeadLetters,
@@ -105,7 +105,7 @@ async def _send_paced(
     found = await _send_back(request, replace(command, is_dry_run=True))
     out.matched = found.matched
     _add(out, replace(found, redriven=0))
-    left, most = found.places, min(rate, MESSAGES_MAX)
+    left, most = found.places, min(rate, REDRIVE_LIMIT)
     for _ in range(_SECONDS_A_CALL):
         some, left = left[:most], left[most:]
         if some:
