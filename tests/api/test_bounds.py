@@ -14,6 +14,7 @@ from penstock.api.bounds import (
     NAMES_MAX,
     PACKED_BYTES_MAX,
     PAGE_MAX,
+    PUBLISH_MESSAGES_MAX,
     TEXT_CHARACTERS_MAX,
     Unit,
     Within,
@@ -34,11 +35,13 @@ from penstock.api.fetch import FETCH_BYTES_MAX, Fetch, Read
 from penstock.api.groups import ListGroups
 from penstock.api.health import SeeStored
 from penstock.api.members import JoinGroup
-from penstock.api.publish import PublishValues
+from penstock.api.publish import Delayed, Publish, PublishEach, PublishValues, Schedule
 from penstock.api.queries import HoldFiles, ListEnds
 from penstock.api.topics import DescribeTopic, DescribeTopics, SweepTopics
+from penstock.api.transactions import Stage
 from penstock.api.wire import CALLS, decode_command
 from penstock.errors import BadRequest, Refused, TooLarge
+from penstock.model import Message
 
 KINDS = sorted({call.kind for call in CALLS.values()}, key=lambda kind: kind.__name__)
 OF_KAFKA = [
@@ -48,6 +51,7 @@ OF_KAFKA = [
     and issubclass(kind, Command)
     and kind.__module__ == "penstock.api.classic"
 ]
+LONG = [Message(b"")] * (PUBLISH_MESSAGES_MAX + 1)
 MANY = re.compile(r"(Sequence|Mapping|dict|list|set|frozenset)\[|tuple\[[^\[\]]*\.\.\.\]")
 
 
@@ -184,6 +188,11 @@ def test_repeated_names_are_looked_at_once():
         DescribeTopics(["big"] * (NAMES_MAX + 1)),
         ListGroups(prefixes=("a",) * (NAMES_MAX + 1)),
         PublishValues("t", [b""] * (MESSAGES_MAX + 1)),
+        Publish("t", LONG),
+        PublishEach("t", LONG),
+        Schedule("t", [Delayed(LONG[0], 1)] * len(LONG)),
+        Stage(0, 0, "t", LONG),
+        StageNamed("s", "t", LONG),
         DescribeTopic("t" * (TEXT_CHARACTERS_MAX + 1)),
         SweepTopics("t" * (TEXT_CHARACTERS_MAX + 1)),
         HoldFiles("t", 0, 0, 1, 3_600_001),

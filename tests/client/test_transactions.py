@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.api.bounds import PUBLISH_MESSAGES_MAX
 from penstock.api.groups import DescribeLag
 from penstock.api.topics import DescribeTopic
 from penstock.client import AsyncClient, Client, Outgoing
@@ -53,6 +54,17 @@ def test_all_of_it_is_seen_at_the_end_and_nothing_of_what_raised(client):
     assert values(client, "t-all-audit") == [b"after", b'{"order":1}']
     assert b"never" not in values(client, "t-audit")
     assert len({first.transaction_id, second.transaction_id, third.transaction_id}) == 3
+
+
+def test_more_messages_than_a_request_may_have_go_in_several(client):
+    client.create_topic("t-many", partitions=2)
+    many = [Outgoing(b"%d" % number, partition=0) for number in range(PUBLISH_MESSAGES_MAX + 2)]
+    assert [stored.offset for stored in client.publish_many("t-many", many)] == [*range(len(many))]
+    with client.transactional_producer("t-many").transaction() as transaction:
+        transaction.publish_many("t-many", many)
+        transaction.publish_many("t-many", [Outgoing(b"later", delay="2h", partition=1)] * 10_001)
+    assert sum(placed.message_count for placed in transaction.places) == len(many)
+    assert client.topic("t-many").total_messages == 2 * len(many)
 
 
 def test_a_later_producer_of_the_name_ends_the_session_of_the_former(client):

@@ -43,7 +43,10 @@ C = TypeVar("C", bound="Command[Any]")
 NAMES_MAX: Final = 10_000
 """Names of topics, prefixes, partitions, members: what is looked up one by one."""
 MESSAGES_MAX: Final = 100_000
-"""Messages, or answers for messages, in one request."""
+"""Bare values, or answers for messages, in one request."""
+PUBLISH_MESSAGES_MAX: Final = 10_000
+"""Messages with keys, headers and times of their own: each is decoded and given its partition by itself. More at once
+go as bare values or as a batch."""
 PAGE_MAX: Final = 10_000
 """Items on a page of a list."""
 PACKED_BYTES_MAX: Final = 8 << 20

@@ -7,7 +7,7 @@ import msgspec
 
 from ..model import Buffer, Message
 from .answers import LeaseAnswer
-from .bounds import DISTINCT, MESSAGES_MAX, PAGE_MAX, Within, items
+from .bounds import DISTINCT, MESSAGES_MAX, PAGE_MAX, PUBLISH_MESSAGES_MAX, Within, items
 from .command import EVERY_TOPIC, Command
 from .principals import Action
 from .publish import Delayed
@@ -42,10 +42,10 @@ class StageNamed(Command[Sequence[Staged]], frozen=True):
     packed_bytes_max: ClassVar[int | None] = None
     staging: str
     topic: str
-    messages: Annotated[Sequence[Message], items(MESSAGES_MAX)]
+    messages: Annotated[Sequence[Message], items(PUBLISH_MESSAGES_MAX)]
     partition: int | None = None
     sequence: int | None = None
-    delayed: Annotated[Sequence[Delayed], items(MESSAGES_MAX)] = ()
+    delayed: Annotated[Sequence[Delayed], items(PUBLISH_MESSAGES_MAX)] = ()
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import msgspec
 
 from ..model import Buffer, Message, TopicPartition
-from .bounds import DISTINCT, MESSAGES_MAX, NAMES_MAX, PAGE_MAX, Within, items
+from .bounds import DISTINCT, NAMES_MAX, PAGE_MAX, PUBLISH_MESSAGES_MAX, Within, items
 from .command import EVERY_TOPIC, Command
 from .principals import Action
 from .publish import Delayed
@@ -95,10 +95,10 @@ class Stage(OfProducer, Command[Sequence[Staged]], frozen=True):
     packed_bytes_max: ClassVar[int | None] = None
     is_durable: ClassVar[bool] = True
     topic: str
-    messages: Annotated[Sequence[Message], items(MESSAGES_MAX)]
+    messages: Annotated[Sequence[Message], items(PUBLISH_MESSAGES_MAX)]
     partition: int | None = None
     sequence: int | None = None
-    delayed: Annotated[Sequence[Delayed], items(MESSAGES_MAX)] = ()
+    delayed: Annotated[Sequence[Delayed], items(PUBLISH_MESSAGES_MAX)] = ()
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)

@@ -1,6 +1,6 @@
 """Messages that the client publishes, and where they are stored."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, get_type_hints
 
@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..api.arguments import value_of, whole_number
+from ..api.bounds import PUBLISH_MESSAGES_MAX
 from ..api.contents import LIMITS, Content, HeadersIn, bytes_of, pairs_of
 from ..api.publish import BatchStored as StoredBatch
 from ..api.publish import Delayed, PublishedRun, Safety
@@ -154,6 +155,12 @@ class Batches:
             self.plain.setdefault(partition, []).append((index, message_of(one, now_ns, None)))
         else:
             self.delayed.append((index, partition, delayed))
+
+    def runs(self) -> Iterator[tuple[int | None, list[tuple[int, Message]]]]:
+        """Messages that come at once, by partition, as many together as one request may have."""
+        for partition, messages in self.plain.items():
+            for first in range(0, len(messages), PUBLISH_MESSAGES_MAX):
+                yield partition, messages[first : first + PUBLISH_MESSAGES_MAX]
 
     def in_order(self) -> list[Published]:
         """The results. Raises the first error if nothing was stored, PartlyPublished if something was."""

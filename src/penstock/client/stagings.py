@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from ..api.arguments import partition_number, several, text, whole_number
+from ..api.bounds import PUBLISH_MESSAGES_MAX
 from ..api.commits import StagingRef
 from ..api.publish import Delayed
 from ..config import LimitsConfig
@@ -144,7 +145,8 @@ def staged_runs(
         delayed = delayed_or_none(one, now_ns)
         message = message_of(one, now_ns, None) if delayed is None else delayed.message
         size, other = _bytes_of(message), run[1] if delayed is not None else run[2]
-        if (run[1] or run[2]) and (place != run[0] or other or total + size > bytes_max):
+        is_full = total + size > bytes_max or len(run[1]) + len(run[2]) == PUBLISH_MESSAGES_MAX
+        if (run[1] or run[2]) and (place != run[0] or other or is_full):
             yield run
             run, total = (place, [], []), 0
         run, total = (place, run[1], run[2]), total + size

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..api.answers import Answer, AnswerOffset, TakeBack, checked_reason
-from ..api.bounds import MESSAGES_MAX, within_bounds
+from ..api.bounds import MESSAGES_MAX, PUBLISH_MESSAGES_MAX, within_bounds
 from ..api.command import Command, ScopedCommand
 from ..api.commits import StageNamed, StageNamedAnswers
 from ..api.consume import Poll
@@ -95,7 +95,7 @@ def _poll(command: Any, settings: Settings) -> Any:
 def _staged(command: Any, _settings: Settings) -> Any:
     count = len(command.messages) + len(command.delayed)
     _at_least("messages", count, 1)
-    _at_most("messages in one request", count, MESSAGES_MAX)
+    _at_most("messages in one request", count, PUBLISH_MESSAGES_MAX)
     return command
 
 

@@ -130,7 +130,7 @@ class Client(Schedules, Schemas):
         return self._publish(topic, items, acks)
 
     def _publish(self, topic: str, items: list[Outgoing], acks: str | None) -> list[Published]:
-        """One request for each partition that is named, one for all other messages, and one for each delayed one."""
+        """Requests for each partition that is named and for all other messages, and one for each delayed one."""
         name, wanted, now_ns, batches = (
             name_of("topic", topic),
             acks_or_none(acks),
@@ -147,7 +147,7 @@ class Client(Schedules, Schemas):
                 if len(items) == 1:
                     raise
                 batches.results[index] = error
-        for partition, found in batches.plain.items():
+        for partition, found in batches.runs():
             command = PublishEach(name, [message for _, message in found], partition)
             try:
                 reply = self.connector.execute(command, acks=wanted)

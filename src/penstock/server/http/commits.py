@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from ...api.bounds import PUBLISH_MESSAGES_MAX
 from ...api.commits import (
     CommitStagings,
     DescribeCommitName,
@@ -69,7 +70,6 @@ _ACK = msgspec.json.Decoder(ReceiptsIn)
 _NACK = msgspec.json.Decoder(NackIn)
 _REJECT = msgspec.json.Decoder(RejectIn)
 _DROP = msgspec.json.Decoder(DropStagingsIn)
-_MESSAGES_MAX = 10_000
 
 
 async def open_staging(request: Request) -> Answer:
@@ -83,8 +83,10 @@ async def stage(request: Request) -> Answer:
     """Stage messages; durable when it is answered."""
     said = request.json(_STAGE)
     topic, staging = request.allow(said.topic), request.params["staging"]
-    if len(said.messages) > _MESSAGES_MAX:
-        raise TooLarge("messages in one request", found=len(said.messages), limit=_MESSAGES_MAX)
+    if len(said.messages) > PUBLISH_MESSAGES_MAX:
+        raise TooLarge(
+            "messages in one request", found=len(said.messages), limit=PUBLISH_MESSAGES_MAX
+        )
     if any(one.partition is not None for one in said.messages):
         raise BadRequest("the partition is said once, beside the messages", field="partition")
     messages, delayed = staged_of(said.messages, request)
