@@ -232,7 +232,9 @@ def test_who_waits_for_a_full_topic_is_told(call, client, monkeypatch):
     assert call("produce", "full", "one").err == ""
     done = call("produce", "full", "two")
     waiting, stored, error = done.err.splitlines()
-    assert waiting == "1 of 1 are not stored yet; the server gets 1 s"
+    assert waiting.startswith("1 of 1 are not stored yet; the server gets 1 s: ")
+    assert "max_backlog_messages is 1: 1 message" in waiting
+    assert waiting.endswith("(RESOURCE_EXHAUSTED)")
     assert stored == "stored 0 of 1, then it went wrong"
     assert "max_backlog_messages is 1: 1 message" in error
     assert done.code == Exit.UNAVAILABLE

@@ -198,6 +198,6 @@ async def test_a_leader_without_its_standby_is_ready_with_a_warning(leading, tmp
 
 
 async def test_a_leader_that_may_go_on_alone_says_that_it_does(leading):
-    leading._cluster = ClusterSection(listen="127.0.0.1:1", peers=("127.0.0.1:2",), min_isr=1)
+    leading.gate.copies = 1
     said = "1 machine in sync, 1 needed: what is acknowledged is on this one only"
     assert leading.check() == Check("warn", said)

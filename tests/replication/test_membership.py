@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.errors import PenstockError, Refused, Unreachable
+from penstock.errors import PenstockError, PromotionRaced, Refused, Unreachable
 from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
 from penstock.server.standby.cluster_file import ClusterFacts, read_facts, write_facts
@@ -148,6 +148,52 @@ async def test_force_that_was_not_needed_begins_no_other_history(tmp_path):
     await promote(node, is_forced=True)
     await node.stop()
     assert (node.role, node.hello().forced_epoch) == (Role.LEADING, 0)
+
+
+async def test_a_node_that_is_to_go_on_alone_acknowledges_alone_and_says_so(tmp_path):
+    node, _ = await started(tmp_path / "2", ClusterFacts("c", 257, is_level=True, copies=2))
+    await promote(node, is_alone=True)
+    await node.stop()
+    found = read_facts(tmp_path / "2")
+    assert found is not None
+    assert (found.is_alone, found.copies, found.forced_epoch) == (True, 1, node.epoch)
+    assert (node.copies, node.introduction().copies, node.report()["is_alone"]) == (1, 1, True)
+    node.acknowledge_alone(is_alone=False)
+    assert (node.copies, node.introduction().copies, node.report()["is_alone"]) == (2, 2, False)
+    # What it acknowledged alone is no other node's for all that.
+    assert node.facts.forced_epoch == node.epoch
+
+
+async def test_going_on_alone_begins_another_history(tmp_path):
+    node, _ = await started(tmp_path, ClusterFacts("c", 257, is_level=True, copies=2))
+    await promote(node)
+    assert node.facts.forced_epoch == 0
+    node.acknowledge_alone(is_alone=True)
+    await node.stop()
+    found = read_facts(tmp_path)
+    assert found is not None
+    assert (found.is_alone, found.copies, found.forced_epoch) == (True, 1, node.epoch)
+
+
+async def test_a_node_that_was_behind_does_not_go_on_alone_without_force(tmp_path):
+    node, _ = await started(tmp_path, ClusterFacts("c", 257, copies=2))
+    with pytest.raises(Refused, match="--force"):
+        await promote(node, is_alone=True)
+    await promote(node, is_alone=True, is_forced=True)
+    await node.stop()
+    assert node.copies == 1
+
+
+async def test_a_promotion_beside_a_leader_has_a_code_that_says_to_try_again(tmp_path):
+    facts = ClusterFacts("c", 257, is_level=True, copies=2)
+    leading, at_leading = await started(tmp_path / "1", facts, number=1)
+    node, address = await started(tmp_path / "2", facts, peers=(at_leading,))
+    leading.lead(513)
+    with pytest.raises(PromotionRaced):
+        await operate(node.settings, address, Operation("promote"))
+    await leading.stop()
+    await node.stop()
+    assert (node.role, PromotionRaced.retriable) == (Role.WAITING, True)
 
 
 async def test_a_leader_that_hears_of_a_later_epoch_stops(tmp_path):

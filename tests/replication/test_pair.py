@@ -308,6 +308,41 @@ def test_a_leader_that_goes_on_alone_says_so_and_its_standby_leads_only_by_force
 
 
 @pytest.mark.tier("test")
+def test_a_node_goes_on_alone_when_a_person_says_so_and_until_the_other_is_back(tmp_path):
+    with pair(tmp_path) as (first, second):
+        assert first.call("POST", "/topics", TOPIC).status == 201
+        assert first.publish("0").status == 200
+        first.kill()
+        promoted = second.command("promote", "--json")
+        assert "--alone" in json.loads(promoted.stdout)["note"]
+        second.until_role("leading")
+        produced = second.command_without_settings(
+            "produce", "orders", "no", "--server", second.address
+        )
+        assert produced.returncode == 4
+        assert "not stored yet" in produced.stderr.splitlines()[0]
+        assert "NOT_ENOUGH_REPLICAS" in produced.stderr.splitlines()[0]
+
+        second.promote("--alone")
+        alone = second.publish("1").json["results"][0]
+        assert (alone["guarantee"], alone["copies"]) == ("fsynced", 1)
+        status = second.call("GET", "/cluster").json
+        assert (status["is_alone"], status["min_isr"]) == (True, 1)
+        assert second.call("GET", "/leader").status == 200
+        # It is over when the other has everything.
+        first.start()
+        second.until(lambda: second.call("GET", "/cluster").json["min_isr"] == 2, "together")
+        assert second.publish("2").json["results"][0]["copies"] == 2
+        first.until(lambda: json.loads((first.data / "cluster.json").read_text())["copies"] == 2)
+        second.kill()
+        first.promote()
+        assert first.publish("3").status == 503
+        second.start()
+        first.until_in_sync()
+        assert first.values() == ["0", "1", "2"]
+
+
+@pytest.mark.tier("test")
 def test_a_standby_that_would_lose_what_is_committed_says_so_once_and_does_not_cut(tmp_path):
     with pair(tmp_path) as (first, second):
         assert first.call("POST", "/topics", TOPIC).status == 201

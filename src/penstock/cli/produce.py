@@ -204,9 +204,11 @@ class MessageSink:
             self._tell()
 
     def _tell_of_waiting(self) -> None:
-        """Print that the producer waits for a full topic or for a broker that restarts."""
+        """Print what the producer waits for: a full topic, a broker that restarts, a leader or its standby."""
+        refusal = self._producer.refusal
+        reason = "" if refusal is None else f": {refusal} ({refusal.code})"
         click.echo(
-            f"{self.taken - self.stored} of {self.taken} are not stored yet; the server gets {GIVE_UP_S} s",
+            f"{self.taken - self.stored} of {self.taken} are not stored yet; the server gets {GIVE_UP_S} s{reason}",
             err=True,
         )
 

@@ -21,7 +21,9 @@ SETTINGS = click.option(
 )
 
 
-def operation(action: str, *, is_forced: bool = False, settings: "Settings") -> dict[str, Any]:
+def operation(
+    action: str, *, is_forced: bool = False, is_alone: bool = False, settings: "Settings"
+) -> dict[str, Any]:
     """What the node of these settings answers, asked on its listener for peers. Unreachable, Refused."""
     from ..errors import Refused
     from ..server.standby.link import Operation
@@ -29,7 +31,7 @@ def operation(action: str, *, is_forced: bool = False, settings: "Settings") -> 
 
     if not settings.cluster.is_on:
         raise Refused("these settings have no standby: cluster.listen is empty")
-    asked = Operation(action, is_forced)
+    asked = Operation(action, is_forced, is_alone)
     found: dict[str, Any] = asyncio.run(operate(settings, settings.cluster.listen, asked))
     return found
 
@@ -65,6 +67,7 @@ def _print(report: dict[str, Any], output: Output) -> None:
 Examples:
   penstock promote --config /etc/penstock.yaml            on the machine that is to lead
   penstock promote --config /etc/penstock.yaml --force    although it may lack what was acknowledged
+  penstock promote --config /etc/penstock.yaml --alone    and go on without the other machine until it is back
 
 \b
 A leader that is there hands over first, and nothing is lost. Without one the standby leads if it had everything; see
@@ -74,11 +77,18 @@ docs/replication.md before you use --force.
 @CONFIG
 @SETTINGS
 @click.option("--force", is_flag=True, help="Lead although acknowledged messages may be missing.")
+@click.option(
+    "--alone",
+    is_flag=True,
+    help="Acknowledge without the others until enough of them are in sync; also on the node that leads.",
+)
 @output_options
-def promote(file: Path | None, settings: tuple[str, ...], *, force: bool, output: Output) -> None:
+def promote(
+    file: Path | None, settings: tuple[str, ...], *, force: bool, alone: bool, output: Output
+) -> None:
     """Have the node of this machine lead from now on."""
     found = load_settings(file, {"settings": settings})
-    _print(operation("promote", is_forced=force, settings=found), output)
+    _print(operation("promote", is_forced=force, is_alone=alone, settings=found), output)
 
 
 @click.group(

@@ -168,6 +168,8 @@ class BatchQueues:
         self.is_closed = False
         # What ended the background, without which nothing is sent that waits.
         self.failure: Exception | None = None
+        # Why a batch was refused that is sent again; None: since then one was stored.
+        self.refusal: PenstockError | None = None
         self._is_asleep, self._flushing = True, 0
         self.stored = self.failed = self.buffered_bytes = 0
         self._first_error: PenstockError | None = None
@@ -373,6 +375,7 @@ class BatchQueues:
             self._give_up(queue, request, error)
             return
         pause_s = self._retry.pause_s(batch.tries, chance())
+        self.refusal = error.fresh()
         queue.put_back(request, now_s + max(pause_s, wait_asked_s(error)))
         self.wake.set()
 
@@ -417,6 +420,7 @@ class BatchQueues:
             del self._unsettled[batch]
             self.buffered_bytes -= batch.weight
             if error is None:
+                self.refusal = None
                 self.stored += batch.count
                 self._faulty.discard(batch.partition)
             else:

@@ -67,6 +67,7 @@
         NotLeader            this node copies another one, which is named; or waits to hear which one leads
           LeaderUnknown      no node is known to lead
         NotEnoughReplicas    the standby is away, and what is asked for has to be on both machines; nothing was done
+        PromotionRaced       another node leads, or is promoted, at this moment
         Unconfirmed          the standby has not confirmed in time: it may be there or not
         Unreachable          no server answers at the address, or it left in the middle
           AnswerTimeout      the server took too long
@@ -133,6 +134,7 @@ from .replication import (
     LeaderUnknown,
     NotEnoughReplicas,
     NotLeader,
+    PromotionRaced,
     Unconfirmed,
 )
 from .requests import (
@@ -241,6 +243,7 @@ __all__ = [
     "PartlyPublished",
     "PenstockError",
     "ProducerFenced",
+    "PromotionRaced",
     "Refused",
     "RepeatDiffers",
     "SchemaInUse",

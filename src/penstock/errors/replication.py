@@ -55,6 +55,12 @@ class Unconfirmed(Unavailable):
         super().__init__(f"not confirmed by the standby: {reason}; it may be stored or not")
 
 
+class PromotionRaced(Unavailable):
+    """Another node leads, or is promoted, at this moment. Nothing was done; the same promotion may go through soon."""
+
+    code = "PROMOTION_RACED"
+
+
 class HistoryLost(Damaged):
     """What a leader has of a log ends before what this node knows to be committed. Nothing was cut."""
 

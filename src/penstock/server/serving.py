@@ -188,8 +188,7 @@ class Serving:
             reign=ALONE if leading is None else leading.leader,
         )
         storage = self.settings.storage.storage_config()
-        if leading is not None and leading.gate.copies > 1:
-            # What a reply promises is on two disks: to sync here as seldom as alone would promise less.
+        if leading is not None and leading.is_always_synced:
             storage = replace(storage, fsync=FsyncPolicy.ALWAYS)
         is_new, began_s = not disk.list("meta"), time.monotonic()
         try:

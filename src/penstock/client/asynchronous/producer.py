@@ -105,6 +105,11 @@ class AsyncProducer:
         return self._queues.stored
 
     @property
+    def refusal(self) -> PenstockError | None:
+        """Why messages were refused last that are sent again; None: since then some were stored."""
+        return self._queues.refusal
+
+    @property
     def failed(self) -> int:
         return self._queues.failed
 

@@ -34,13 +34,14 @@ class StandbyOut(msgspec.Struct):
 
 class ClusterOut(msgspec.Struct):
     """`in_sync` counts this machine; `standbys` are those that are connected. `forced_epoch` is the last one that was
-    begun by force; 0: none was."""
+    begun by force; 0: none was. `is_alone`: it acknowledges without the others until they are back."""
 
     node: int
     role: str
     epoch: int
     cluster_id: str
     min_isr: int
+    is_alone: bool
     leader: str
     is_level: bool
     heard_ns: int

@@ -20,6 +20,8 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     `forced_epoch` is the last epoch that was begun by force in the history that this node led in or follows; 0: none
     was.
 
+    `is_alone`: it leads, and acknowledges without the others until enough of them have everything, as a person said.
+
     `heard_epoch` is set after a promise to a node that has not led since: `is_level` and `copies` are about the leader
     of that epoch then.
     """
@@ -32,6 +34,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     heard_ns: int = 0
     heard_epoch: int = 0
     forced_epoch: int = 0
+    is_alone: bool = False
 
     @property
     def leader_epoch(self) -> int:
@@ -58,6 +61,14 @@ class ClusterFacts(msgspec.Struct, frozen=True):
             self, epoch=epoch, led=False, copies=copies, is_level=is_level, heard_epoch=0
         )
 
+    def alone(self) -> "ClusterFacts":
+        """Those of a leader that acknowledges without the others from now on."""
+        return msgspec.structs.replace(self, is_alone=True, copies=1, forced_epoch=self.epoch)
+
+    def together(self, copies: int) -> "ClusterFacts":
+        """Those of a leader that waits again for so many nodes in all."""
+        return msgspec.structs.replace(self, is_alone=False, copies=copies)
+
     def following(
         self, cluster_id: str, epoch: int, copies: int, heard_ns: int, forced_epoch: int = 0
     ) -> "ClusterFacts":
@@ -68,6 +79,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
             cluster_id=self.cluster_id or cluster_id,
             epoch=epoch if is_new else self.epoch,
             led=self.led and not is_new,
+            is_alone=self.is_alone and not is_new,
             is_level=self.is_level and not is_new,
             copies=copies,
             heard_ns=heard_ns,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...errors import Fenced, PenstockError, Refused, Unavailable, Unreachable
+from ...errors import PenstockError, PromotionRaced, Refused, Unavailable, Unreachable
 from ...replication.ballots import next_ballot
 from ...replication.frames import Inventory, LogFacts
 from .link import ASK_S, FIRST_FRAME_S, Claim, Operation
@@ -17,15 +17,19 @@ if TYPE_CHECKING:
     from .membership import Membership
 
 _PAIR = 2
+_ALONE = "this node acknowledges alone until the others have everything again"
 
 
-async def promote(membership: "Membership", *, is_forced: bool = False) -> dict[str, object]:
+async def promote(
+    membership: "Membership", *, is_forced: bool = False, is_alone: bool = False
+) -> dict[str, object]:
     """Lead from now on. A leader that answers hands over first; without one, only what is known to be whole leads.
 
-    Refused: this node may lack what was acknowledged, and `is_forced` is not set.
+    `is_alone`: acknowledge without the others until enough of them have everything again. Refused: this node may lack
+    what was acknowledged, and `is_forced` is not set. PromotionRaced: another node leads, or is promoted, just now.
     """
     if membership.role is Role.LEADING:
-        return {**membership.report(), "note": "this node led already"}
+        return {**membership.report(), "note": await _lead_on(membership, is_alone=is_alone)}
     if membership.role is Role.FOLLOWING and membership.leader is not None:
         # A leader that was just silent is found out about by `_take_over`, which asks all nodes at once.
         if membership.silent_s < ASK_S:
@@ -36,8 +40,18 @@ async def promote(membership: "Membership", *, is_forced: bool = False) -> dict[
     note = ""
     async with membership.deciding:
         if not membership.leads:
-            note = await _take_over(membership, is_forced=is_forced)
+            note = await _take_over(membership, is_forced=is_forced, is_alone=is_alone)
     return {**membership.report(), "note": note} if note else membership.report()
+
+
+async def _lead_on(membership: "Membership", *, is_alone: bool) -> str:
+    """Returns what there is to say to a person who promotes a node that leads."""
+    if not is_alone:
+        return "this node led already"
+    if membership.go_alone is None:
+        raise PromotionRaced("this node opens or closes its data: try again in a moment")
+    await membership.go_alone()
+    return _ALONE
 
 
 async def _ask_to_hand_over(membership: "Membership", address: str) -> None:
@@ -54,7 +68,7 @@ async def _ask_to_hand_over(membership: "Membership", address: str) -> None:
                 await membership.changed.wait()
 
 
-async def _take_over(membership: "Membership", *, is_forced: bool) -> str:
+async def _take_over(membership: "Membership", *, is_forced: bool, is_alone: bool) -> str:
     """Lead, or have a peer lead that has more. Returns what there is to say about that."""
     peers: list[Peer] = []
     for answer in (await membership.ask_all()).values():
@@ -63,12 +77,12 @@ async def _take_over(membership: "Membership", *, is_forced: bool) -> str:
         elif not isinstance(answer, Unreachable):
             raise answer.fresh()
     if membership.role is Role.FOLLOWING:
-        raise Refused("the leader is back, and this node follows it: try again in a moment")
+        raise PromotionRaced("the leader is back, and this node follows it: try again in a moment")
     highest = max(membership.facts.epoch, membership.written_epoch)
     for peer in peers:
         highest = max(highest, peer.epoch)
         if peer.role == Role.LEADING.value:
-            raise Refused(
+            raise PromotionRaced(
                 f"node {peer.node} leads and is about to be followed: try again in a moment"
             )
     epoch, nodes = next_ballot(highest, membership.node), membership.cluster.node_count
@@ -77,14 +91,22 @@ async def _take_over(membership: "Membership", *, is_forced: bool) -> str:
     is_enough = nodes == _PAIR or copies == nodes or is_handed_over
     if not is_enough and not is_forced:
         return await _elect(membership, peers, epoch)
-    doubt = doubt_of(
-        membership.facts, peers, membership.handed_over_epoch, membership.cluster.copies
-    )
+    # Who says that this node goes on alone knows that the others do not.
+    copies = nodes if is_alone else membership.cluster.copies
+    doubt = doubt_of(membership.facts, peers, membership.handed_over_epoch, copies)
     if not doubt and not membership.is_whole:
         doubt = "this node lacks what was in a damaged log, which is in set-aside/"
     if doubt and not is_forced:
         raise _refused(doubt)
-    membership.lead(epoch, is_forced=bool(doubt) or not is_enough)
+    is_other_history = bool(doubt) or not is_enough or is_alone
+    membership.lead(epoch, is_forced=is_other_history, is_alone=is_alone)
+    if is_alone:
+        return _ALONE
+    if 1 + len(peers) < membership.cluster.copies:
+        return (
+            f"publishes, polls and acks are refused until {membership.cluster.copies} nodes are in sync; penstock "
+            "promote --alone goes on without the others"
+        )
     return ""
 
 
@@ -118,7 +140,7 @@ async def _elect(membership: "Membership", peers: Sequence[Peer], epoch: int) ->
         return note
     if membership.epoch != epoch:
         # While others were asked, this node has promised to follow a later one.
-        raise Fenced(epoch, promised=membership.epoch)
+        raise PromotionRaced(f"this node has promised to follow epoch {membership.epoch}")
     membership.lead(epoch)
     return ""
 

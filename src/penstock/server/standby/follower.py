@@ -34,7 +34,7 @@ from ...runtime import RealDisk
 from ...runtime.clock import SystemClock
 from ...runtime.fatal import fatal_ends_process
 from ...runtime.sync_threads import SyncThreads
-from .link import HEARTBEAT_S, Alive, Link, PeerFrame, PeerRefused
+from .link import HEARTBEAT_S, Alive, Introduction, Link, PeerFrame, PeerRefused
 from .membership import Membership
 from .promotion import Peer
 
@@ -149,6 +149,9 @@ class FollowerRole:
     def _receive(self, frame: PeerFrame, payload: memoryview) -> None:
         if isinstance(frame, Refusal):
             raise PeerRefused(frame)
+        if isinstance(frame, Introduction):
+            self._membership.told_copies(frame.copies)
+            return
         self._announced = max(self._announced, getattr(frame, "sequence", -1))
         self._received.put((frame, payload))  # type: ignore[arg-type]  # The replica refuses others.
 

@@ -8,7 +8,7 @@ from functools import partial
 from threading import Lock
 
 from ...api.health import PASS, WARN, Check
-from ...errors import LeaderUnknown, NoSpace, PenstockError, Unavailable
+from ...errors import LeaderUnknown, NoSpace, PenstockError, PromotionRaced, Unavailable
 from ...ports import Disk
 from ...replication.frames import Durable, Hello
 from ...replication.lag import Lag
@@ -49,12 +49,12 @@ class LeaderRole:
         cluster = self._cluster = settings.cluster
         self.leader = Leader(
             membership.hello(),
-            min_isr=cluster.copies,
+            min_isr=membership.copies,
             committed=committed,
             window_bytes=cluster.window_bytes,
         )
         self.gate = CommitGate(
-            self.leader, cluster.copies, cluster.ack_timeout_ms, time.monotonic_ns
+            self.leader, membership.copies, cluster.ack_timeout_ms, time.monotonic_ns
         )
         # By number of the node.
         self.followers: dict[int, Follower] = {}
@@ -69,6 +69,7 @@ class LeaderRole:
         self._driver, self._over = driver, over
         membership = self.membership
         membership.serve_follower, membership.hand_over = self.serve, self.hand_over
+        membership.go_alone = self.go_alone
         peers = len(self._cluster.addresses)
         membership.has_all, membership.status = lambda: len(self.followers) >= peers, self.status
         membership.audit_to(partial(audit.note, "operator"))
@@ -86,7 +87,7 @@ class LeaderRole:
     async def end(self) -> None:
         """Take no followers any more, and let all go on that wait for one."""
         membership = self.membership
-        membership.serve_follower = membership.hand_over = None
+        membership.serve_follower = membership.hand_over = membership.go_alone = None
         membership.audit_to(None)
         membership.has_all = lambda: False
         for task in self._tasks:
@@ -104,8 +105,42 @@ class LeaderRole:
                 ends = self.leader.known_ends()
             record = read_record(self._disk)
             if record is not None and ends != record.committed:
-                record.committed = ends
+                record.committed, record.forced_epoch = ends, self.membership.facts.forced_epoch
                 write_record(self._disk, record)
+
+    @property
+    def is_always_synced(self) -> bool:
+        """Whether every reply waits for the disk here: what it promises is on two disks, now or when the others are
+        back, and to sync here as seldom as a node alone would promise less."""
+        return self._cluster.copies > 1
+
+    async def go_alone(self) -> None:
+        """Acknowledge without the others until enough of them have everything. PromotionRaced: one of them is there."""
+        if self.gate.copies == 1:
+            return
+        if self.followers:
+            nodes = ", ".join(str(node) for node in sorted(self.followers))
+            raise PromotionRaced(f"standby {nodes} is connected, and is in sync or about to be")
+        self.membership.acknowledge_alone(is_alone=True)
+        self._require_copies(1)
+        self.membership.logger.warning("this node acknowledges alone: a person said so")
+        self._driver.confirmed()
+
+    def _require_copies(self, copies: int) -> None:
+        with self._driver.driver.lock:
+            self.leader.min_isr = self.gate.copies = copies
+
+    def _end_alone(self) -> None:
+        """Enough followers have everything: from now on they confirm again what is acknowledged."""
+        copies = self._cluster.copies
+        if self.leader.in_sync < copies or not self.membership.facts.is_alone:
+            return
+        self._require_copies(copies)
+        self.membership.acknowledge_alone(is_alone=False)
+        for follower in self.followers.values():
+            # Until it hears that, it leads by force only.
+            follower.link.send(self.membership.introduction("follow"))
+        self.membership.logger.info("this node acknowledges alone no longer")
 
     def _stepped_down(self, error: PenstockError) -> None:
         """Another node leads: nothing more is promised."""
@@ -139,7 +174,7 @@ class LeaderRole:
             self._lose(follower, f"it has confirmed nothing for {limit_s:g} s")
 
     def _note_short(self) -> None:
-        if self.leader.in_sync >= self._cluster.copies:
+        if self.leader.in_sync >= self.gate.copies:
             self._short_at = None
         elif self._short_at is None:
             self._short_at = time.monotonic()
@@ -202,7 +237,7 @@ class LeaderRole:
 
     def check(self) -> Check:
         """What a probe is told: how many machines are in sync, this one included, and how many are needed."""
-        found, needed = self.leader.in_sync, self._cluster.copies
+        found, needed = self.leader.in_sync, self.gate.copies
         text = f"{found} machine{'s' if found != 1 else ''} in sync, {needed} needed"
         if found < needed:
             return Check(WARN, f"{text}: publishes, polls and acks are refused")
@@ -263,6 +298,7 @@ class LeaderRole:
         if isinstance(frame, Durable):
             follower.lag.confirmed(frame.sequence)
             self._driver.confirmed()
+            self._end_alone()
             self._tell_in_sync(follower)
             for one in self.followers.values():
                 self._tell_committed_soon(one)

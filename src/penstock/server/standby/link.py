@@ -45,9 +45,9 @@ _HIGH_WATER_BYTES = 4 << 20
 class Introduction(msgspec.Struct, frozen=True, array_like=True, tag=64):
     """Who speaks: `role` is leading, following, waiting or operator; `purpose` is ask, follow or operate.
 
-    `http` and `binary` are where it serves clients; `copies` is its cluster.min_isr; `led`: it led in `epoch`.
-    `forced_epoch` is the last epoch of its history that was begun by force; `begins`: it is in no cluster, and would
-    lead a new one.
+    `http` and `binary` are where it serves clients; `copies` is its cluster.min_isr, or 1 while it leads alone; `led`:
+    it led in `epoch`. `forced_epoch` is the last epoch of its history that was begun by force; `begins`: it is in no
+    cluster, and would lead a new one.
     """
 
     cluster: str
@@ -87,10 +87,12 @@ class Granted(msgspec.Struct, frozen=True, array_like=True, tag=66):
 
 
 class Operation(msgspec.Struct, frozen=True, array_like=True, tag=67):
-    """What an operator asks: status, promote or hand-over."""
+    """What an operator asks: status, promote or hand-over. `is_alone`: to acknowledge without the others until they are
+    back."""
 
     action: str
     is_forced: bool = False
+    is_alone: bool = False
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag=68):

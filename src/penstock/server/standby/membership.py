@@ -89,6 +89,8 @@ class Membership:
         # Whether every other node follows this one.
         self.has_all: Callable[[], bool] = lambda: False
         self.status: Callable[[], dict[str, object]] = dict
+        # Has the leader acknowledge without the others; None: this node does not lead, or opens its data.
+        self.go_alone: Callable[[], Awaitable[None]] | None = None
         # What was cut from the logs of this node, or set aside, since the start.
         self.aside: Callable[[], list[str]] = list
         # Where lines for the audit log go; None: between two roles none is open, and lines wait for the next.
@@ -202,7 +204,7 @@ class Membership:
             purpose=purpose,
             http=self.http,
             binary=self.binary,
-            copies=self.cluster.copies,
+            copies=self.copies,
             led=facts.led,
             forced_epoch=facts.forced_epoch,
             begins=self.begins,
@@ -443,7 +445,7 @@ class Membership:
         except TimeoutError:
             raise Unreachable(address, "no answer to a claim") from None
 
-    def lead(self, epoch: int, *, is_forced: bool = False) -> None:
+    def lead(self, epoch: int, *, is_forced: bool = False, is_alone: bool = False) -> None:
         """Lead in a new epoch, which is written down first, and whether it is begun by force: nodes with another
         history go over to this one then, whatever they know to be committed."""
         self._write(
@@ -451,8 +453,9 @@ class Membership:
                 self.facts.cluster_id or new_cluster_id(),
                 epoch,
                 led=True,
-                copies=self.cluster.copies,
+                copies=1 if is_alone else self.cluster.copies,
                 forced_epoch=epoch if is_forced else self.facts.forced_epoch,
+                is_alone=is_alone,
             )
         )
         self.is_whole = True
@@ -501,7 +504,8 @@ class Membership:
             "role": self.role.value,
             "epoch": facts.epoch,
             "cluster_id": facts.cluster_id,
-            "min_isr": self.cluster.copies,
+            "min_isr": self.copies,
+            "is_alone": self.leads and facts.is_alone,
             "leader": leader.binary if leader else (self.binary if self.leads else ""),
             "is_level": facts.is_level,
             "forced_epoch": facts.forced_epoch,
@@ -515,6 +519,20 @@ class Membership:
     def problem_text(self) -> str:
         """Why this node cannot copy the leader, with its code; an empty string: nothing is known."""
         return f"{self.problem.code}: {self.problem}" if self.problem else ""
+
+    @property
+    def copies(self) -> int:
+        """How many nodes confirm what this one acknowledges: cluster.min_isr, or 1 while it leads alone."""
+        return 1 if self.leads and self.facts.is_alone else self.cluster.copies
+
+    def acknowledge_alone(self, *, is_alone: bool) -> None:
+        """The leader goes on without the others from now on, or waits for them again. What it acknowledges alone is a
+        history of its own, as after a forced promotion."""
+        self._write(self.facts.alone() if is_alone else self.facts.together(self.cluster.copies))
+
+    def told_copies(self, copies: int) -> None:
+        """The leader has changed how many nodes confirm, while this one follows it."""
+        self._write(msgspec.structs.replace(self.facts, copies=copies))
 
     @property
     def leads(self) -> bool:

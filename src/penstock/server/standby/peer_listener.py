@@ -176,7 +176,9 @@ class PeerListener:
         operation: Operation = await link.expect(Operation)
         done: dict[str, object]
         if operation.action == "promote":
-            done = await promote(membership, is_forced=operation.is_forced)
+            done = await promote(
+                membership, is_forced=operation.is_forced, is_alone=operation.is_alone
+            )
             where = f"node {membership.node}, asked with the certificate of node {node}"
             membership.audit("promote", where)
         elif operation.action == "hand-over":
