@@ -13,6 +13,7 @@ from penstock.api.dead_letters import (
     GroupBy,
     RedriveDeadLetters,
 )
+from penstock.api.delays import ListDelayed
 from penstock.api.fetch import Read
 from penstock.api.groups import Commit, DescribeLag, PartitionOffset
 from penstock.api.journeys import (
@@ -23,15 +24,19 @@ from penstock.api.journeys import (
     SearchJourneys,
 )
 from penstock.api.principals import LOCAL
+from penstock.api.publish import Delayed
 from penstock.api.spans import TailSpans
 from penstock.api.start import EARLIEST
 from penstock.broker import journey_search
+from penstock.broker.partition import batch_cache, delayed_messages
 from penstock.broker.walks import Walk
+from penstock.codec.decode import open_body
 from penstock.errors import NotFound, OffsetOutOfRange, PenstockError
 from penstock.journeys.traces import TracePlace, trace_id_of
+from penstock.model import Message
 from tests.broker.test_walks import in_slices, slices, walking
 
-from .world import TOPIC, World
+from .world import TOPIC, WALL_NS, World
 
 LETTERS = f"{TOPIC}.dlq"
 GROUPS = [f"group-{number}" for number in range(5)]
@@ -212,3 +217,45 @@ def test_offsets_are_committed_in_slices_and_what_is_gone_is_left_out() -> None:
     beyond = Commit("billing", (PartitionOffset("kept", 0, 1), PartitionOffset("kept", 1, 9)))
     refusal = in_slices(world, beyond, entropy)
     assert isinstance(refusal, OffsetOutOfRange)
+
+
+def test_groups_that_are_asked_how_a_message_stands_count_as_its_events(monkeypatch) -> None:
+    """Of messages that nobody has polled yet there is no event of a group, and each group is asked all the same."""
+    world = World()
+    world.topic(name="other")
+    for number in range(MESSAGES):
+        world.publish(b"%d" % number, topic="other")
+    few = world.execute(ListJourneys(limit=MESSAGES)).rows
+    for number in range(20):
+        world.group(f"group-{number}", "other")
+    assert len(world.execute(ListJourneys(limit=MESSAGES)).rows) == len(few) == MESSAGES
+    monkeypatch.setattr(journey_search, "_EVENTS_A_PAGE", 100)
+    monkeypatch.setattr(journey_search, "_EVENTS_AT_ONCE", 30)
+    latest = world.execute(ListJourneys(limit=MESSAGES)).rows
+    assert 0 < len(latest) < MESSAGES
+    page = world.execute(SearchJourneys(topic="other", limit=MESSAGES))
+    assert 0 < len(page.rows) < MESSAGES
+    assert page.cursor is not None
+
+
+def test_delayed_messages_of_one_batch_are_listed_with_one_look_at_it() -> None:
+    world = World()
+    world.topic(partitions=2)
+    delayed = [Delayed(Message(b"%d" % number), WALL_NS + number + 1) for number in range(50)]
+    for partition in range(2):
+        world.schedule(delayed, partition=partition)
+    before = world.node.cache.size
+    opened = 0
+
+    def counted(*words, **options):
+        nonlocal opened
+        opened += 1
+        return open_body(*words, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_cache, "open_body", counted)
+        patch.setattr(delayed_messages, "open_body", counted)
+        page = world.execute(ListDelayed(TOPIC, limit=1000))
+    assert [one.message.value for one in page.messages[::2]] == [b"%d" % n for n in range(50)]
+    assert opened == 2
+    assert world.node.cache.size == before, "a page leaves nothing behind"

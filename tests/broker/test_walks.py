@@ -18,7 +18,7 @@ from penstock.api.classic import (
 )
 from penstock.api.command import Command
 from penstock.api.commits import ListCommitNames, OpenStaging
-from penstock.api.delays import DescribeDelays
+from penstock.api.delays import DelayPlace, DescribeDelays, ListDelayed
 from penstock.api.groups import (
     CloseGroup,
     DescribeGroup,
@@ -42,6 +42,7 @@ from penstock.api.keys import (
 )
 from penstock.api.members import JoinGroup
 from penstock.api.principals import LOCAL, Principal, Role
+from penstock.api.publish import Delayed, Schedule
 from penstock.api.queries import ListEnds
 from penstock.api.schedules import CreateSchedule, ListSchedules, Recurrence, Timing
 from penstock.api.start import EARLIEST
@@ -51,7 +52,7 @@ from penstock.broker.walks import Walk
 from penstock.errors import Forbidden, NotFound, PenstockError, Unauthenticated, Unavailable
 from penstock.model import Message
 
-from .world import World
+from .world import WALL_NS, World
 
 NAMES = [f"{prefix}.{number}" for prefix in ("mine", "other") for number in range(4)]
 ASKED = [*NAMES, "missing", NAMES[0]]
@@ -91,6 +92,9 @@ WALKS: list[Command] = [
     SeeStored(),
     SeeStored(prefixes=("mine.",)),
     DescribeDelays(),
+    ListDelayed(NAMES[3]),
+    ListDelayed(NAMES[3], limit=5),
+    ListDelayed(NAMES[3], 100, DelayPlace(WALL_NS + 1003, 1, 0)),
     DescribeJourneys(),
     DescribeJourneys(topic=NAMES[5]),
     DescribeDelays(NAMES[3]),
@@ -128,6 +132,9 @@ def busy() -> World:
             topic_names=(NAMES[2], NAMES[6]),
         )
     )
+    for number in range(9):
+        delayed = Delayed(Message(b"later"), WALL_NS + 1000 + number % 5)
+        world.execute(Schedule(NAMES[3], [delayed], number % 4))
     for number in range(3):
         world.execute(InitProducer(f"producer-{number}"))
         world.execute(OpenStaging(f"name-{number}", 1, "writer"))

@@ -85,6 +85,7 @@ class ListDelayed(Command[DelayedPage], frozen=True):
 
     action: ClassVar[Action] = Action.SEE_DELAYED
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     topic: str
     limit: Annotated[int, Within(1, PAGE_MAX, is_cut=True)] = 100
     after: DelayPlace = FIRST_PLACE

@@ -156,11 +156,11 @@ class _Search:
                 if self.is_full:
                     return offset
                 self.stories_left -= 1
-                self._events_left -= len(story.spans)
+                self._events_left -= _looked_at(partition, story)
                 row = yield from row_of(node, partition, facts, story)
                 if self._is_shown(row, story):
                     self.rows.append(row)
-            self._at_once = _at_once_after(stories)
+            self._at_once = _at_once_after(partition, stories)
         return None
 
     def _is_shown(self, row: JourneyRow, story: Story) -> bool:
@@ -225,8 +225,8 @@ def latest(node: "Node", command: ListJourneys) -> Slices[JourneyPage]:
         if is_open(node, partition) and left > 0:
             with suppress(NotFound, Unavailable):
                 telling = _rows_of(node, partition, offsets, left)
-                rows += yield from while_there(node, partition.topic, telling)
-                left = _EVENTS_A_PAGE - sum(row.span_count for row in rows)
+                some, left = yield from while_there(node, partition.topic, telling)
+                rows += some
     rows.sort(key=lambda row: row.start_ns, reverse=True)
     return JourneyPage(rows, 0)
 
@@ -264,8 +264,8 @@ def _latest_messages(node: "Node", command: ListJourneys) -> Slices[dict[Partiti
 
 def _rows_of(
     node: "Node", partition: Partition, offsets: list[int], events_left: int
-) -> Told[list[JourneyRow]]:
-    """The rows of messages, the latest first; of as many as have so many events."""
+) -> Told[tuple[list[JourneyRow], int]]:
+    """The rows of messages, the latest first; of as many as have so many events, and how many are left."""
     rows: list[JourneyRow] = []
     at_once, end = _STORIES_FIRST, len(offsets)
     while end > 0 and events_left > 0:
@@ -274,14 +274,19 @@ def _rows_of(
         for facts, story in stories.values():
             row = yield from row_of(node, partition, facts, story)
             rows.append(row)
-            events_left -= len(story.spans)
-        at_once, end = _at_once_after(stories), first
-    return rows
+            events_left -= _looked_at(partition, story)
+        at_once, end = _at_once_after(partition, stories), first
+    return rows, events_left
 
 
-def _at_once_after(stories: Mapping[int, tuple[MessageFacts, Story]]) -> int:
+def _looked_at(partition: Partition, story: Story) -> int:
+    """The events of a message, and the groups that have had it or will: each is asked how it stands."""
+    return len(story.spans) + len(partition.machine.numbers)
+
+
+def _at_once_after(partition: Partition, stories: Mapping[int, tuple[MessageFacts, Story]]) -> int:
     """How many stories are read together after these: fewer if they were long."""
-    longest = max((len(story.spans) for _, story in stories.values()), default=1)
+    longest = max((_looked_at(partition, story) for _, story in stories.values()), default=1)
     return min(max(1, _EVENTS_AT_ONCE // max(1, longest)), _STORIES_AT_ONCE)
 
 

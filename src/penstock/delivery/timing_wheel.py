@@ -199,15 +199,18 @@ class TimingWheel:
         waiting = (sum(map(len, slots.values())) for slots in self._slots)
         return (len(self.near), *waiting)
 
-    def in_order(self) -> Iterator[tuple[int, int]]:
-        """Yields every id with its due time, earliest first."""
-        yield from self._sorted(self.near)
-        for slots in self._slots:
+    def in_order(self, from_ns: int = 0) -> Iterator[tuple[int, int]]:
+        """Yields every id that is due at a time or later, with its due time, earliest first."""
+        yield from self._sorted(self.near, from_ns)
+        for level, slots in enumerate(self._slots):
             for number in sorted(slots):
-                yield from self._sorted(slots[number])
+                if ((number + 1) << _SHIFTS[level]) * TICK_NS > from_ns:
+                    yield from self._sorted(slots[number], from_ns)
 
-    def _sorted(self, slot: BitMap64) -> Iterator[tuple[int, int]]:
+    def _sorted(self, slot: BitMap64, from_ns: int) -> Iterator[tuple[int, int]]:
         ids = ids_in(slot)
         dues = self._dues_of(ids)
+        is_asked = dues >= from_ns
+        ids, dues = ids[is_asked], dues[is_asked]
         order = np.argsort(dues, kind="stable")
         yield from zip(dues[order].tolist(), ids[order].tolist(), strict=True)

@@ -1,8 +1,13 @@
 """Delayed messages: listed, looked at, cancelled, rescheduled."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from heapq import merge
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from ...api.bounds import PAGE_BYTES_MAX
 from ...api.command import Command
 from ...api.delays import (
     FIRST_PLACE,
@@ -17,25 +22,71 @@ from ...api.delays import (
     FireDelayed,
     GetDelayed,
     ListDelayed,
+    NextOccurrence,
     RescheduleDelayed,
 )
 from ...errors import NotFound
+from ...model import content_bytes
+from ..catalogue import Topic
 from ..partition import Now, Partition, delayed_messages, firing, occurrences
+from ..partition.batch_cache import LogCache
 from ..partition.changes import Handler
-from ..walks import Slices, partitions_in
+from ..walks import Slices, is_open, partitions_in
 
 if TYPE_CHECKING:
     from ..node import Node
 
+_PLACES_AN_ENTRY = 50
 
-def list_delayed(node: "Node", command: ListDelayed, _now: Now) -> DelayedPage:
-    partitions, limit = node.topic(command.topic).partitions, command.limit
-    found, has_more = delayed_messages.pending(partitions, limit=limit, after=command.after)
-    schedules = occurrences.upcoming(partitions) if command.after == FIRST_PLACE else ()
-    if not has_more:
-        return DelayedPage(found, None, schedules)
-    last = found[-1]
-    return DelayedPage(found, DelayPlace(last.due_ns, last.partition, last.id), schedules)
+
+def list_delayed(node: "Node", command: ListDelayed, _now: Now) -> Slices[DelayedPage]:
+    topic, first, schedules = node.topic(command.topic), command.after, list[NextOccurrence]()
+    places: list[DelayPlace] = []
+    for partition in partitions_in(node, [command.topic]):
+        # One more than the page has room for, to know whether there are more.
+        after = delayed_messages.places_after(partition, first)
+        if len(places) > command.limit:
+            after = takewhile(places[-1].__gt__, after)
+        some = [*islice(after, command.limit + 1)]
+        places = [*merge(places, some)][: command.limit + 1] if some else places
+        if first == FIRST_PLACE:
+            schedules += occurrences.upcoming(partition)
+        yield 1 + len(some) // _PLACES_AN_ENTRY
+    page = yield from _described(node, topic, places, command.limit)
+    schedules.sort(key=lambda occurrence: (occurrence.due_ns, occurrence.key))
+    return replace(page, schedules=tuple(schedules))
+
+
+def _described(
+    node: "Node", topic: Topic, places: Sequence[DelayPlace], limit: int
+) -> Slices[DelayedPage]:
+    """At most `limit`, and as many as a page has bytes for. Those that have ended meanwhile are left out."""
+    messages: list[DelayedMessage] = []
+    # Messages that are due one after the other are in the same batches.
+    caches: dict[Partition, LogCache] = {}
+    size, last = 0, None
+    try:
+        for place in places[:limit]:
+            if size > PAGE_BYTES_MAX:
+                break
+            last, partition = place, topic.partitions.serving_at(place.partition)
+            if (
+                partition is None
+                or not is_open(node, partition)
+                or place.id not in partition.machine.delays.pending
+            ):
+                continue
+            if (cache := caches.get(partition)) is None and partition.delayed.log is not None:
+                cache = caches[partition] = LogCache(partition.delayed.log, node.cache)
+            messages.append(delayed_messages.describe(partition, place.id, cache))
+            message = messages[-1].message
+            if message is not None:
+                size += content_bytes(message.key, message.value, message.headers)
+            yield 1
+    finally:
+        for cache in caches.values():
+            cache.clear()
+    return DelayedPage(messages, None if not places or last == places[-1] else last)
 
 
 def get(node: "Node", command: GetDelayed, _now: Now) -> DelayedMessage:

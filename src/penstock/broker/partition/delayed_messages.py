@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from ...api.bounds import PAGE_BYTES_MAX
-from ...api.delays import FIRST_PLACE, DelayedMessage, DelayPlace, DelayState, DelayStats
+from ...api.delays import DelayedMessage, DelayPlace, DelayState, DelayStats
 from ...api.publish import Delayed, Published
 from ...codec import Columns, read_head
 from ...codec.body import Column
@@ -23,7 +22,8 @@ from ...config import OFF
 from ...delivery.delay_records import DelayCancelled, DelayKind, DelayMoved
 from ...delivery.offsets import each_offset
 from ...errors import Damaged, DamagedBatch, NotFound, NotPending, Refused
-from ...model import Message, content_bytes
+from ...model import Message
+from .batch_cache import LogCache
 from .damage import behind
 from .partition import Now, Partition
 from .publishing import (
@@ -142,15 +142,18 @@ def get(partition: Partition, identity: int) -> DelayedMessage:
     return found
 
 
-def describe(partition: Partition, identity: int) -> DelayedMessage:
-    """One delayed message, or what is known of it if it cannot be read. NotFound: it never was, or is forgotten."""
+def describe(partition: Partition, identity: int, cache: LogCache | None = None) -> DelayedMessage:
+    """One delayed message, or what is known of it if it cannot be read. NotFound: it never was, or is forgotten.
+
+    With a `cache` of the delay log the batches that were read stay there.
+    """
     state = partition.machine.delays.state_of(identity)
     if state is None:
         raise NotFound("delayed message", f"{partition.topic}/{partition.number}/{identity}")
     stored = _NOT_STORED
     damage: Damaged | None = None
     try:
-        stored = _read(partition, identity)
+        stored = _read(partition, identity, cache)
         if stored.message is None and state is DelayState.PENDING:
             damage = _lost_in_repair(partition, identity)
     except Damaged as error:
@@ -172,13 +175,17 @@ def _unread(partition: Partition, identity: int) -> DelayedMessage:
     )
 
 
-def _read(partition: Partition, identity: int) -> _Stored:
+def _read(partition: Partition, identity: int, cache: LogCache | None) -> _Stored:
     """One row of its batch. Damaged: it is there and cannot be read."""
     log = partition.delayed.log
     assert log is not None, "an id was given, so there is a log"
-    run = log.read(identity, bytes_max=1)
-    head = read_head(run.data, seed=log.seed)
-    body = open_body(run.data, head, size_max=BODY_BYTES_MAX)
+    if cache is None:
+        run = log.read(identity, bytes_max=1)
+        head = read_head(run.data, seed=log.seed)
+        body = open_body(run.data, head, size_max=BODY_BYTES_MAX)
+    else:
+        opened = cache.at(identity)
+        head, body = opened.head, opened.body
     index = bisect_left(offsets := offsets_of(body, head), identity)
     if index == len(offsets) or offsets[index] != identity:
         return _NOT_STORED
@@ -202,33 +209,12 @@ def _lost_in_repair(partition: Partition, identity: int) -> DamagedBatch:
     )
 
 
-def pending(
-    partitions: Sequence[Partition], *, limit: int, after: DelayPlace = FIRST_PLACE
-) -> tuple[list[DelayedMessage], bool]:
-    """The next to be delivered, earliest first, of those that come after a place, and whether there are more.
-
-    Also those that are damaged. At most `limit`, and as many as a page has bytes for.
-    """
-    queues = [_in_order(partition, after) for partition in partitions]
-    by_number = {partition.number: partition for partition in partitions}
-    page: list[DelayedMessage] = []
-    size = 0
-    for _, number, identity in merge(*queues):
-        if len(page) == limit or size > PAGE_BYTES_MAX:
-            return page, True
-        delayed = describe(by_number[number], identity)
-        page.append(delayed)
-        message = delayed.message
-        if message is not None:
-            size += content_bytes(message.key, message.value, message.headers)
-    return page, False
-
-
-def _in_order(partition: Partition, after: DelayPlace) -> Iterator[tuple[int, int, int]]:
+def places_after(partition: Partition, after: DelayPlace) -> Iterator[DelayPlace]:
+    """The pending messages that come after a place, earliest first; also those that are damaged."""
     delays = partition.machine.delays
     stuck = sorted((delays.dues.of(one), one) for one in each_offset(delays.stuck))
-    for due_ns, identity in merge(stuck, delays.wheel.in_order()):
-        if due_ns >= after.due_ns and (place := (due_ns, partition.number, identity)) > after:
+    for due_ns, identity in merge(stuck, delays.wheel.in_order(after.due_ns)):
+        if (place := DelayPlace(due_ns, partition.number, identity)) > after:
             yield place
 
 

@@ -3,8 +3,6 @@
 The batch of an occurrence says which one it is, so that one append is all there is to do: see `schedules.machine`.
 """
 
-from collections.abc import Iterable
-
 from msgspec.structs import replace
 
 from ...api.delays import NextOccurrence
@@ -65,12 +63,10 @@ def _message(schedule: Schedule, due_ns: int) -> Message:
     return replace(message, timestamp=due_ns, expires_at=expires_at, headers=headers)
 
 
-def upcoming(partitions: Iterable[Partition]) -> tuple[NextOccurrence, ...]:
-    """The next occurrence of each schedule that has one, earliest first."""
-    found = (
+def upcoming(partition: Partition) -> list[NextOccurrence]:
+    """The next occurrence of each schedule that has one."""
+    return [
         NextOccurrence(key, partition.number, due_ns)
-        for partition in partitions
         for key, schedule in partition.machine.schedules.by_key.items()
         if (due_ns := partition.timetable.due_of(schedule)[0]) is not None
-    )
-    return tuple(sorted(found, key=lambda one: (one.due_ns, one.key)))
+    ]
