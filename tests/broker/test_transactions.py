@@ -325,7 +325,12 @@ def refusals(world: World) -> list[tuple[Callable[[], object], type[PenstockErro
         (lambda: execute(Stage(producer.id, 1, TOPIC, [Message(b"a")])), ProducerFenced),
         (lambda: execute(Stage(producer.id, 0, TOPIC, keyed)), Refused),
         (lambda: producer.stage(b"a", partition=9), NotFound),
-        (lambda: producer.stage(b"a", sequence=0), Refused),
+        (lambda: execute(Stage(producer.id, 0, TOPIC, [Message(b"a")] * 2, None, 0)), Refused),
+        (lambda: producer.stage(b"a", sequence=3), OutOfSequence),
+        (
+            lambda: execute(EndTransaction(producer.id, 0, True, f"{producer.id}-7")),
+            TransactionEnded,
+        ),
         (lambda: producer.stage(b"a", partition=0, sequence=-1), Refused),
         (lambda: producer.stage(b"a", partition=0, sequence=3), OutOfSequence),
         (lambda: execute(StageBatch(TOPIC, 0, unmarked)), Refused),

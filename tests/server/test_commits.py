@@ -99,7 +99,7 @@ async def test_refusals_have_codes_and_change_nothing(tmp_path):
             (
                 f"/stagings/{one}/messages",
                 {**message, "partition": 0, "sequence": 7},
-                409,
+                400,
                 "OUT_OF_SEQUENCE",
             ),
             ("/commits/sink", {**good, "writer": "v", "stagings": []}, 409, "COMMIT_NAME_TAKEN"),

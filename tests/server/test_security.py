@@ -44,6 +44,12 @@ BODIES = {
     "/topics/{topic}/schedules/{schedule}": {"paused": True},
     "/offsets": "topics=orders",
     "/queries/{query}/start": {"offsets": {"orders/0": 0}, "ids": {}, "asked": "latest"},
+    "/transactions/add-partition": {
+        "producer_id": 1,
+        "epoch": 0,
+        "topic": "orders",
+        "partition": 0,
+    },
     "/transactions/publish": {"producer_id": 1, "epoch": 0, "topic": "orders", "value": "1"},
     "/transactions/ack": {**_SESSION, "receipt_handle": "orders:0:0:1:1.1"},
     "/transactions/nack": {**_SESSION, "receipt_handle": "orders:0:0:1:1.1"},

@@ -39,7 +39,7 @@ async def test_a_transaction_over_two_partitions(tmp_path, fsync):
             {"topic": "orders", "partition": 0, "offset": 0, "count": 2},
             {"topic": "orders", "partition": 1, "offset": 0, "count": 1},
         ]
-        assert (end["state"], end["complete"], end["epoch"]) == ("CompleteCommit", True, 1)
+        assert (end["state"], end["complete"], end["epoch"]) == ("CompleteCommit", True, 0)
         assert await values(broker) == ["a", "c"]
         assert await values(broker, 1) == ["b"]
         # The answer was lost, say.
@@ -79,7 +79,6 @@ async def test_what_is_refused(tmp_path):
         number = mine["producer_id"]
         for path, body, status, code in (
             ("/producers/init", {"transactional_id": ""}, 400, "INVALID_ARGUMENT"),
-            ("/producers/init", {}, 400, "MALFORMED_REQUEST"),
             ("/producers/init", {"transactional_id": "x" * 251}, 400, "INVALID_ARGUMENT"),
             (
                 "/producers/init",
@@ -95,6 +94,12 @@ async def test_what_is_refused(tmp_path):
                 404,
                 "NOT_FOUND",
             ),
+            (
+                "/transactions/begin",
+                {**mine, "transactional_id": "other"},
+                404,
+                "NOT_FOUND",
+            ),
             ("/transactions/begin", old, 409, "PRODUCER_FENCED"),
             ("/transactions/begin", unknown, 404, "NOT_FOUND"),
             ("/transactions/publish", {**old, **message}, 409, "PRODUCER_FENCED"),
@@ -102,9 +107,9 @@ async def test_what_is_refused(tmp_path):
             ("/transactions/publish", {**mine, "topic": "none", "value": "a"}, 404, "NOT_FOUND"),
             (
                 "/transactions/publish",
-                {**mine, **message, "partition": 0, "sequence": 3},
-                409,
-                "OUT_OF_SEQUENCE",
+                {**mine, **message, "partition": 0, "sequence": -1},
+                400,
+                "INVALID_ARGUMENT",
             ),
             (
                 "/transactions/publish",
@@ -123,6 +128,53 @@ async def test_what_is_refused(tmp_path):
         assert (await broker.call("GET", "/transactions/1-1")).status == 404
         assert (await broker.call("GET", "/topics/__transactions")).status == 404
         assert await values(broker) == []
+
+
+async def test_a_late_end_does_nothing_to_the_next_transaction(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders")
+        mine = await session(broker)
+        ids = []
+        for value in ("a", "b"):
+            body = {**mine, "topic": "orders", "partition": 0}
+            begun = (await broker.call("POST", "/transactions/add-partition", body)).json
+            body |= {"value": value}
+            assert (await broker.call("POST", "/transactions/publish", body)).status == 200
+            ids.append(begun["transaction_id"])
+            if value == "a":
+                end = await broker.call("POST", "/transactions/commit", mine)
+                assert (end.status, end.json["transaction_id"]) == (200, ids[0])
+        for way in ("commit", "abort"):
+            late = {**mine, "transaction_id": ids[0]}
+            reply = await broker.call("POST", f"/transactions/{way}", late)
+            assert (reply.status, reply.json["error"]) == (409, "TRANSACTION_ENDED")
+        again = await broker.call("POST", "/transactions/begin", mine)
+        assert (again.status, again.json["error"]) == (409, "TRANSACTION_IN_PROGRESS")
+        assert await values(broker) == ["a"]
+        this = {**mine, "transaction_id": ids[1]}
+        for _ in range(2):
+            assert (await broker.call("POST", "/transactions/commit", this)).status == 200
+        assert await values(broker) == ["a", "b"]
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_sequence_without_a_partition_recognises_a_repeat(tmp_path, key):
+    async with in_process(tmp_path) as broker:
+        await broker.topic("orders", partitions=5)
+        mine = await session(broker)
+        body = {**mine, "topic": "orders", "value": "a", "key": key}
+        homes = set()
+        for sequence in (7, 7, 8, 7, 8, 9):
+            staged = await broker.call(
+                "POST", "/transactions/publish", body | {"sequence": sequence}
+            )
+            homes.add((staged.json["partition"], staged.json["sequence"] == sequence))
+        assert len(homes) == 1
+        gap = await broker.call("POST", "/transactions/publish", body | {"sequence": 11})
+        assert (gap.status, gap.json["error"]) == (400, "OUT_OF_SEQUENCE")
+        assert gap.json["next_sequence"] == 10
+        end = (await broker.call("POST", "/transactions/commit", mine)).json
+        assert [placed["count"] for placed in end["offsets"]] == [3]
 
 
 async def test_pages_of_transactions(tmp_path):

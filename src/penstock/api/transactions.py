@@ -62,11 +62,13 @@ class ProducerHeartbeat(OfProducer, Command[None], frozen=True):
 class BeginTransaction(OfProducer, Command[str], frozen=True):
     """Begin a transaction, if none is open, and have these partitions take part; its id. `Stage` does the same.
 
-    NotFound, ProducerFenced, TransactionInProgress, PartitionFaulty.
+    NotFound, ProducerFenced, PartitionFaulty; TransactionInProgress: the last one is being applied, or with `is_first`
+    one is open.
     """
 
     action: ClassVar[Action] = Action.PUBLISH
     partitions: Annotated[tuple[TopicPartition, ...], items(NAMES_MAX), DISTINCT] = ()
+    is_first: bool = False
 
     def topics(self) -> Iterable[str]:
         return {one.topic for one in self.partitions}
@@ -86,9 +88,11 @@ class Staged(NamedTuple):
 class Stage(OfProducer, Command[Sequence[Staged]], frozen=True):
     """Stage messages, or delayed ones, in the open transaction of a producer, which begins with this; all or none.
 
-    Delayed ones are scheduled with the commit; what is due by then comes at once. With a partition and a sequence, that
-    of the first message, a repeat is recognised. NotFound, ProducerFenced, OutOfSequence, TransactionInProgress;
-    Refused: a message has an idempotency key.
+    Delayed ones are scheduled with the commit; what is due by then comes at once. With a sequence, that of the first
+    message, a repeat is recognised; it counts in the partition that the command names, or in that of the only message's
+    key. With `may_begin_anywhere` the first one of a session in a partition is any number.
+
+    NotFound, ProducerFenced, OutOfSequence, TransactionInProgress; Refused: a message has an idempotency key.
     """
 
     action: ClassVar[Action] = Action.PUBLISH
@@ -99,6 +103,7 @@ class Stage(OfProducer, Command[Sequence[Staged]], frozen=True):
     partition: int | None = None
     sequence: int | None = None
     delayed: Annotated[Sequence[Delayed], items(PUBLISH_MESSAGES_MAX)] = ()
+    may_begin_anywhere: bool = False
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)
@@ -154,13 +159,15 @@ class TransactionEnd(NamedTuple):
 class EndTransaction(OfProducer, Command[TransactionEnd], frozen=True):
     """Commit or abort the open transaction of a producer. Repeats are harmless, and get the same answer.
 
-    NotFound; ProducerFenced: the epoch is an old one; TransactionEnded: it ended in the other way, by its time-out
-    perhaps; PartitionFaulty: a partition with stagings cannot be asked.
+    With `transaction_id` it ends that one and no later one. NotFound; ProducerFenced: the epoch is an old one;
+    TransactionEnded: it ended in the other way, by its time-out perhaps, or is not the last one; PartitionFaulty: a
+    partition with stagings cannot be asked.
     """
 
     action: ClassVar[Action] = Action.PUBLISH
     takes_steps: ClassVar[bool] = True
     is_commit: bool
+    transaction_id: str = ""
 
     def end_of(self) -> int | str:
         return self.producer_id

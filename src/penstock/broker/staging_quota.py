@@ -29,13 +29,16 @@ class StagingQuota:
         # An upper bound for each topic by name, each transaction, and the node.
         self._sums: dict[str | TransactionKey, int] = {}
 
-    def require_room(self, partition: Partition, encoded: Encoded) -> None:
+    def require_room(
+        self, partition: Partition, encoded: Encoded, *, may_begin_anywhere: bool = False
+    ) -> None:
         """Take note of a batch that is about to be staged. OverStagingQuota, BacklogFull: there is no room for it.
 
         OutOfSequence: it is refused here, before its transaction or staging knows of the partition.
         """
         head = encoded.head
-        if partition.machine.staging_producers.repeat_of(head) is not None:
+        producers = partition.machine.staging_producers
+        if producers.repeat_of(head, may_begin_anywhere=may_begin_anywhere) is not None:
             return  # It adds nothing.
         if partition.has_backlog_limit:
             require_room(partition, head.message_count, head.length)

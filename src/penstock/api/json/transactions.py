@@ -7,11 +7,13 @@ from .messages import Content, Int64, MessageIn, Strict
 from .paging import PageQuery
 from .times import Span
 
+_OPEN = "Ongoing"
+
 
 class InitIn(Strict):
-    """The producer's name, and after how long (ms) an open transaction of it is aborted."""
+    """The producer's name, and after how long (ms) an open transaction of it is aborted. Without one it gets a name."""
 
-    transactional_id: str
+    transactional_id: str | None = None
     transaction_timeout_ms: Int64 = TIMEOUT_MS
 
 
@@ -23,8 +25,22 @@ class SessionOut(msgspec.Struct):
 
 
 class SessionIn(Strict):
+    """With a name, it has to be the producer's."""
+
     producer_id: Int64
     epoch: Int64
+    transactional_id: str = ""
+
+
+class EndIn(SessionIn):
+    """With the id of the transaction it ends that one: a late one does nothing to the next."""
+
+    transaction_id: str = ""
+
+
+class AddPartitionIn(SessionIn, kw_only=True):
+    topic: str
+    partition: Int64
 
 
 class HeartbeatIn(Strict):
@@ -39,9 +55,8 @@ class BegunOut(msgspec.Struct):
 
 
 class StageIn(Strict):
-    """One message of a transaction. With `partition` and `sequence` a repeat is recognised.
-
-    With `delay` or `deliver_at` the commit schedules it.
+    """One message of a transaction. With `sequence` a repeat is recognised: it counts up by one for each message of the
+    session in a partition, from any number on. With `delay` or `deliver_at` the commit schedules it.
     """
 
     producer_id: Int64
@@ -145,6 +160,7 @@ class TransactionStatsOut(msgspec.Struct):
     staged_messages: int
     staged_bytes: int
     oldest_open_ms: int | None
+    active_transactions: int
 
 
 def end_out(end: TransactionEnd) -> EndOut:
@@ -169,5 +185,9 @@ def transaction_out(one: Transaction) -> TransactionOut:
 
 def stats_out(stats: TransactionStats) -> TransactionStatsOut:
     return TransactionStatsOut(
-        stats.states, stats.staged_messages, stats.staged_bytes, stats.oldest_open_ms
+        stats.states,
+        stats.staged_messages,
+        stats.staged_bytes,
+        stats.oldest_open_ms,
+        stats.states.get(_OPEN, 0),
     )

@@ -26,7 +26,13 @@ from ...api.transactions import (
     TransactionEnd,
     TransactionStats,
 )
-from ...errors import MalformedBatch, NotFound, Refused, TransactionEnded
+from ...errors import (
+    MalformedBatch,
+    NotFound,
+    Refused,
+    TransactionEnded,
+    TransactionInProgress,
+)
 from ...transactions.coordinator import NAME_LENGTH_MAX, Producer
 from ...transactions.stagings import TransactionKey
 from ...transactions.states import TransactionState
@@ -49,6 +55,7 @@ if TYPE_CHECKING:
 
 _MS = 1_000_000
 _NOT_IN_IT = "the partition is not part of an open transaction"
+_NOT_THE_LAST = "the transaction is not the last one of its producer"
 _FORCED = "an administrator aborted it"
 
 
@@ -77,6 +84,8 @@ def begin(node: "Node", command: BeginTransaction, now: Now) -> str:
     coordinator = node.transactions.owned(command.producer_id)
     partitions = [node.partition(*one) for one in command.partitions]
     producer = coordinator.require(command.producer_id, command.epoch)
+    if command.is_first and producer.is_open:
+        raise TransactionInProgress(producer.producer_id, producer.state.value)
     node.transactions.enrol(producer, partitions, now)
     return id_of(producer)
 
@@ -142,7 +151,9 @@ def stage_records(node: "Node", command: StageRecords, now: Now) -> Staged:
 
 def end(node: "Node", command: EndTransaction, now: Now) -> TransactionEnd:
     producer_id, epoch = command.producer_id, command.epoch
-    node.transactions.owned(producer_id)
+    known = node.transactions.owned(producer_id).find(producer_id)
+    if command.transaction_id not in ("", id_of(known)):
+        raise TransactionEnded(producer_id, known.state.value, _NOT_THE_LAST)
     producer = node.transactions.end(producer_id, epoch, now, is_commit=command.is_commit)
     if epoch == producer.epoch != producer.transaction_epoch and not producer.is_open:
         # Nothing was staged since the last end, so there is nothing to decide.

@@ -241,13 +241,14 @@ class Partition:
         self.machine.apply_delayed(encoded.whole_body(), appended.head, is_held=True)
         self._note_scheduled(appended)
 
-    def stage(self, encoded: Encoded, now: Now) -> Head | None:
+    def stage(self, encoded: Encoded, now: Now, *, may_begin_anywhere: bool = False) -> Head | None:
         """Append a batch of a transaction to the staging log; None: it repeats one that its producer staged before.
 
         OutOfSequence: it is neither a producer's next staging nor one of its last. TransactionEnded: its transaction is
         over here. NoSpace: nothing happened.
         """
-        if self.machine.staging_producers.repeat_of(encoded.head) is not None:
+        producers = self.machine.staging_producers
+        if producers.repeat_of(encoded.head, may_begin_anywhere=may_begin_anywhere) is not None:
             return None
         self.machine.stagings.require_open(encoded.head)
         if not self.machine.has_staging_log:

@@ -39,13 +39,17 @@ class Producers:
     def __init__(self) -> None:
         self.by_id: OrderedDict[int, Producer] = OrderedDict()
 
-    def repeat_of(self, head: Head) -> Sent | None:
-        """The batch that this one repeats; None if it is new; OutOfSequence if it is neither."""
+    def repeat_of(self, head: Head, *, may_begin_anywhere: bool = False) -> Sent | None:
+        """The batch that this one repeats; None if it is new; OutOfSequence if it is neither.
+
+        `may_begin_anywhere`: the first one of an epoch has any sequence. Not for clients with several batches on the
+        way, of which the second may come first.
+        """
         if head.producer_id == PRODUCER_NONE:
             return None
         known = self.by_id.get(head.producer_id)
         if known is None or head.producer_epoch > known.epoch:
-            if head.first_sequence != 0:
+            if head.first_sequence != 0 and not may_begin_anywhere:
                 self._refuse(head, f"a new epoch starts with sequence 0, not {head.first_sequence}")
             return None
         if head.producer_epoch < known.epoch:

@@ -271,6 +271,16 @@ ROUTES = (
         errors=(NotFound, PartitionFaulty),
     ),
     Route(
+        method="DELETE",
+        path="/commits/{commit}",
+        call=reset,
+        action=Action.ABORT_TRANSACTION,
+        summary="As `POST .../reset`",
+        tag="commits",
+        answer=CommitNameOut,
+        errors=(NotFound, CommitInProgress, PartitionFaulty),
+    ),
+    Route(
         method="POST",
         path="/commits/{commit}/reset",
         call=reset,

@@ -26,7 +26,7 @@ STATUS_OF: Mapping[type[PenstockError], int] = MappingProxyType(
         errors.GroupBusy: 409,
         errors.LastAdministrator: 409,
         errors.TooManyGroups: 409,
-        errors.OutOfSequence: 409,
+        errors.OutOfSequence: 400,
         errors.ProducerFenced: 409,
         errors.TransactionEnded: 409,
         errors.TransactionInProgress: 409,
