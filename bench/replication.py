@@ -5,31 +5,24 @@ shared: on two machines the standby has its own.
 """
 
 import os
-import shutil
 import socket
 import ssl
 import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from functools import partial
-from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from penstock.client import Client, ClientSettings, RetryPolicy
 from penstock.errors import PenstockError
 from penstock.server.cluster_settings import ClusterSection
-from penstock.server.standby.certificates import make_certificates
 from penstock.server.standby.peer_tls import peer_contexts
 
+from .fail_over import FEW, make_topics, measure_fail_over
+from .floors import floors
 from .measure import FULL, Effort
+from .replication_nodes import cluster_words, nodes, start_pair
 from .report import Case, CaseResult, Unit, on_ratio, on_value
 
 TOPIC = "bench"
@@ -37,103 +30,8 @@ BATCH_BYTES = 1 << 20
 VALUE_BYTES = 1 << 10
 CAUGHT_UP_BYTES, CAUGHT_UP_BYTES_QUICK = 512 << 20, 64 << 20
 SWITCH_OVERS, SWITCH_OVERS_QUICK = 100, 6
-_PATIENCE_S = 120
-_PATIENT = ClientSettings(retry=RetryPolicy(retries=1000, backoff_ms=10, backoff_ms_max=60_000))
+_PATIENT = ClientSettings(retry=RetryPolicy(retries=10_000, backoff_ms=10, backoff_ms_max=20))
 _MB = 1e6
-
-
-class Node:
-    """A process of `penstock serve`."""
-
-    def __init__(self, directory: Path, number: int, ports: list[int]) -> None:
-        self.directory, self.number = directory, number
-        self.http, self.binary, self.peer = ports
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self, *words: str) -> None:
-        command = [sys.executable, "-m", "penstock", "serve", "--port", str(self.http)]
-        command += ["--binary-port", str(self.binary), "--fsync", "always", *words]
-        command += ["--data-dir", str(self.directory / f"node-{self.number}")]
-        command += ["--set", f"broker.node_id={self.number}", "--log-level", "error"]
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: S603 - our own program
-        self.until(lambda: self.get("/livez") is not None)
-
-    def get(self, target: str) -> Any:
-        connection = HTTPConnection("127.0.0.1", self.http, timeout=_PATIENCE_S)
-        try:
-            connection.request("GET", target)
-            return msgspec.json.decode(connection.getresponse().read())
-        finally:
-            connection.close()
-
-    def until(self, is_so: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline_s:
-            try:
-                if is_so():
-                    return
-            except OSError:
-                pass
-            time.sleep(0.01)
-        raise TimeoutError(f"node {self.number} is not as it should be")
-
-    def promote(self, words: list[str]) -> None:
-        """Have the leader hand over to this node."""
-        command = [sys.executable, "-m", "penstock", "promote", *words]
-        command += ["--set", f"broker.node_id={self.number}"]
-        subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own program
-
-    def until_in_sync(self) -> None:
-        self.until(lambda: self.get("/cluster").get("in_sync") == 2)
-
-    def client(self) -> Client:
-        return Client(f"penstock://127.0.0.1:{self.binary}")
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.terminate()
-            self.process.wait(_PATIENCE_S)
-            self.process = None
-
-
-@contextmanager
-def nodes() -> Iterator[tuple[Node, Node, Path]]:
-    """Two nodes that do not run yet, and their directory, with certificates."""
-    directory = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
-    make_certificates(directory / "certs", "bench", [1, 2], 1)
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(6)]
-        ports = [one.getsockname()[1] for one in sockets]
-    pair = Node(directory, 1, ports[:3]), Node(directory, 2, ports[3:])
-    try:
-        yield *pair, directory
-    finally:
-        for one in pair:
-            one.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def cluster_words(own: Node, other: Node, min_isr: int) -> list[str]:
-    certs = own.directory / "certs"
-    settings = {
-        "name": "bench",
-        "listen": f"127.0.0.1:{own.peer}",
-        "peers": f"127.0.0.1:{other.peer}",
-        "ca_file": certs / "ca.pem",
-        "cert_file": certs / f"node-{own.number}.pem",
-        "key_file": certs / f"node-{own.number}-key.pem",
-        "min_isr": min_isr,
-        "catch_up_bytes_per_s": -1,
-    }
-    return [
-        word for name, value in settings.items() for word in ("--set", f"cluster.{name}={value}")
-    ]
-
-
-def start_pair(first: Node, second: Node) -> None:
-    first.start(*cluster_words(first, second, 2))
-    second.start(*cluster_words(second, first, 2), "--follow", f"127.0.0.1:{first.peer}")
-    first.until_in_sync()
 
 
 def publish_rate(client: Client, seconds: float) -> float:
@@ -174,14 +72,20 @@ def measure_pair(measure: Callable[[Client, float], float], effort: Effort = FUL
     return CaseResult(pair, single, settings={"seconds": seconds})
 
 
-def measure_switch_over(effort: Effort = FULL) -> CaseResult:
+def measure_switch_over(effort: Effort = FULL, *, partitions: int = 0) -> CaseResult:
     """The longest time between two acknowledgements around a planned switch-over, for a client with both addresses.
 
-    The 99th percentile; of fewer than 100 switch-overs that is the longest of all.
+    The 99th percentile; of fewer than 100 switch-overs that is the longest of all. With `partitions`, beside as many
+    others, in which nothing is done, the median of a tenth as many.
     """
     count = SWITCH_OVERS if effort is FULL else SWITCH_OVERS_QUICK
-    with nodes() as (first, second, _):
+    if partitions:
+        count = SWITCH_OVERS // 10 if effort is FULL else 2
+    with nodes() as (first, second, _), floors(b"x") as floor:
         start_pair(first, second)
+        with first.client() as client:
+            make_topics(client, partitions if effort is FULL else min(partitions, FEW))
+        floor.take_turn()
         address = f"penstock://127.0.0.1:{first.binary},127.0.0.1:{second.binary}"
         with Client(address, settings=_PATIENT) as client, Producing(client) as producing:
             leader, other = first, second
@@ -195,8 +99,10 @@ def measure_switch_over(effort: Effort = FULL) -> CaseResult:
                 other.until_in_sync()
                 leader, other = other, leader
     pauses.sort()
-    worst = pauses[min(len(pauses) - 1, int(len(pauses) * 0.99))]
-    return CaseResult(worst, settings={"times": count, "median": statistics.median(pauses)})
+    worst, median = pauses[min(len(pauses) - 1, int(len(pauses) * 0.99))], statistics.median(pauses)
+    settings = {"times": count, "median": median, "longest": pauses[-1], "partitions": partitions}
+    floor_us = {"floor_fsync": round(floor.times.fsync[0], 1)}
+    return CaseResult(median if partitions else worst, settings=settings | floor_us)
 
 
 class Producing:
@@ -239,7 +145,7 @@ def measure_catch_up(effort: Effort = FULL) -> CaseResult:
     """An empty standby beside a leader that has so much, next to a copy of its files over the same TLS."""
     total = CAUGHT_UP_BYTES if effort is FULL else CAUGHT_UP_BYTES_QUICK
     with nodes() as (first, second, directory):
-        first.start(*cluster_words(first, second, 1))
+        first.start(*cluster_words(first, second, 1), "--begin-cluster")
         values = [bytes(VALUE_BYTES)] * (BATCH_BYTES // VALUE_BYTES)
         with first.client() as client:
             client.create_topic(TOPIC, partitions=1)
@@ -322,5 +228,30 @@ CASES = (
         unit=Unit.MS,
         measure=measure_switch_over,
         goal=on_value("<1000"),
+    ),
+    Case(
+        name="switch-over-1000",
+        unit=Unit.MS,
+        measure=partial(measure_switch_over, partitions=1000),
+        goal=on_value("<=700"),
+    ),
+    Case(
+        name="fail-over-200",
+        unit=Unit.MS,
+        measure=partial(measure_fail_over, partitions=200),
+        goal=on_value("<=1000"),
+    ),
+    Case(
+        name="fail-over-1000",
+        unit=Unit.MS,
+        measure=partial(measure_fail_over, partitions=1000),
+        goal=on_value("<=2000"),
+    ),
+    Case(
+        name="fail-over-1000-data",
+        unit=Unit.MS,
+        measure=partial(measure_fail_over, partitions=1000, messages=50_000),
+        goal=on_ratio(">=0.77"),
+        baseline="the same pair before the messages",
     ),
 )
