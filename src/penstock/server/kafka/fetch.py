@@ -25,6 +25,8 @@ _S_NS = 1_000_000_000
 _PAUSE_S = 0.005
 # A client that asks for more gets it in several answers.
 _ANSWER_BYTES_MAX = 64 << 20
+# So much is read at once, with a turn of the loop before the next read.
+_READ_BYTES_MAX = 256 << 10
 
 
 async def fetch(session: KafkaSession, request: Values) -> Values | bytes:
@@ -138,11 +140,11 @@ class FetchedPartitions:
     async def _read(self, keys: Iterable[PartitionEnd]) -> None:
         bytes_max = self._room()
         for key in keys:
-            room = bytes_max - self._size
-            if room <= 0 and self._is_incremental:
+            if bytes_max <= self._size and self._is_incremental:
                 # The others have their turn with the next fetch.
                 return
-            await self._read_part(key, room)
+            while await self._read_piece(key, bytes_max - self._size):
+                pass
 
     def _room(self) -> int:
         """How large the answer may be: nothing while too much waits for clients that do not read."""
@@ -152,43 +154,50 @@ class FetchedPartitions:
             return 0
         return self._bytes_max
 
-    async def _read_part(self, key: PartitionEnd, room: int) -> None:
+    async def _read_piece(self, key: PartitionEnd, room: int) -> bool:
+        """Read what comes next in a partition. True: there is more of it, and room for that."""
         position = self._fetching.positions[key]
         part = self._parts.setdefault(key, FetchedPart(position.offset))
         if part.records and part.size >= position.bytes_max:
             self._is_settled = True
-            return
+            return False
         try:
             if room <= 0:
                 self._look(key, part, await self._session.execute(DescribeBounds(*key)))
-                return
-            size_max = max(1, min(position.bytes_max - part.size, room))
+                return False
+            size_max = max(1, min(position.bytes_max - part.size, room, _READ_BYTES_MAX))
             start = Start.at_offset(part.next_offset)
             reply = await self._session.execute(Fetch(*key, start, bytes_max=size_max))
         except PenstockError as error:
             await self._refuse(key, part, error)
-            return
+            return False
         log = (reply.seed, reply.epoch)
         if part.records and log != part.log:
             # The topic was made anew, or its log was cut: what was read may not be there any more.
             self._drop(key, part)
-            await self._read_part(key, room)
-            return
+            return True
         part.log = log
         self._look(key, part, LogBounds(reply.start_offset, reply.end_offset, reply.epoch))
         if part.code:
-            return
-        pieces = _converted(self._session, reply, key.topic)
+            return False
+        if part.records and len(reply.data) > size_max:
+            # One batch that is too large for what is left.
+            self._is_settled = True
+            return False
+        pieces = await _converted(self._session, reply, key.topic)
         size = sum(map(len, pieces))
         part.records += pieces
         part.size += size
         part.next_offset = reply.next_offset
         self._size += size
-        if reply.next_offset < reply.end_offset:
-            # There is more, which does not fit: that of the others is not waited for.
-            self._is_settled = True
-        else:
+        if reply.next_offset >= reply.end_offset:
             self._fetching.watch(key, reply.end_offset)
+            return False
+        if size_max == _READ_BYTES_MAX and size < room:
+            return True
+        # There is more, which does not fit: that of the others is not waited for.
+        self._is_settled = True
+        return False
 
     def _look(self, key: PartitionEnd, part: FetchedPart, bounds: LogBounds) -> None:
         """Take note of where a partition begins and ends."""
@@ -246,13 +255,13 @@ class FetchedPartitions:
         return [{"topic": topic, "partitions": parts} for topic, parts in by_topic.items()]
 
 
-def _converted(session: KafkaSession, reply: FetchReply, topic: str) -> list[Buffer]:
+async def _converted(session: KafkaSession, reply: FetchReply, topic: str) -> list[Buffer]:
     converted, is_dead_letters = session.converted, holds_dead_letters(topic)
-    return [
-        piece
-        for head, batch in batches_in(reply.data, seed=reply.seed, is_verified=True)
-        for piece in converted.convert(head, batch, reply.seed, is_dead_letters=is_dead_letters)
-    ]
+    pieces: list[Buffer] = []
+    for head, batch in batches_in(reply.data, seed=reply.seed, is_verified=True):
+        await session.driver.give_way()
+        pieces += converted.convert(head, batch, reply.seed, is_dead_letters=is_dead_letters)
+    return pieces
 
 
 def _answer(partition: int, part: FetchedPart) -> Values:
