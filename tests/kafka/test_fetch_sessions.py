@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -466,3 +467,42 @@ async def check_session(rig: FetchRig, random: Random) -> None:
         assert client.ends == {key: part[:2] for key, part in full.items()}
     for topic in topics:
         await rig.http.call("DELETE", f"/topics/{topic}")
+
+
+async def test_a_large_fetch_is_whole_and_others_have_turns_meanwhile(
+    rig: FetchRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.driver.start(CreateTopic("orders", 2))
+    for number in range(1500):
+        rig.publish("orders", number % 2, b"%d" % number + MESSAGE)
+    monkeypatch.setattr(rig.driver.turns, "is_spent", lambda: True)
+    monkeypatch.setattr(rig.driver.turns, "turn", partial(asyncio.sleep, 0))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    answer = await fetch(rig.client(), {("orders", 0): 0, ("orders", 1): 0})
+    beside.cancel()
+    assert turns > 700, "a turn for each few of the batches"
+    for code, end, records in parts(answer).values():
+        offsets, position = [], 0
+        while position < len(records):
+            offsets.append(int.from_bytes(records[position : position + 8], "big"))
+            position += 12 + int.from_bytes(records[position + 8 : position + 12], "big")
+        assert (code, end, offsets) == (0, 750, [*range(750)])
+
+
+async def test_a_fetch_in_pieces_keeps_to_the_bytes_that_a_client_wants(rig: FetchRig) -> None:
+    rig.driver.start(CreateTopic("orders", 1))
+    large = bytes(200_000)
+    for _ in range(8):
+        rig.publish("orders", 0, large)
+    answer = await fetch(rig.client(), {("orders", 0): 0})
+    _, end, records = parts(answer)["orders", 0]
+    assert end == 8
+    assert 1 << 19 < len(records) <= 1 << 20, "of the batches that fit, all that were read"

@@ -14,6 +14,7 @@ from penstock.errors import TooLarge
 from penstock.server.binary.connection import Connection
 from penstock.server.binary.oversized import OversizedFrame
 from penstock.server.kafka.port import KafkaServer
+from penstock.server.kafka.schema import REQUESTS
 from tests.kafka.client_wire import decode_response, encode_request
 
 from ..rigs import in_process
@@ -26,7 +27,8 @@ LITTLE = {
     ("limits", "batch_bytes_max"): LIMIT // 2,
     ("limits", "value_bytes_max"): LIMIT // 4,
 }
-PRODUCE, METADATA, TOO_LARGE = 0, 3, 10
+PRODUCE, FETCH, METADATA, JOIN_GROUP, SYNC_GROUP = 0, 1, 3, 11, 14
+TOO_LARGE, INVALID_REQUEST = 10, 42
 RECORDS = bytes(LIMIT)
 
 
@@ -108,6 +110,37 @@ async def test_kafka_hears_of_each_partition_that_it_was_too_large(tmp_path, ver
         assert not wire.is_over
 
 
+REFUSABLE = [
+    (JOIN_GROUP, 2, {"group_id": "g", "protocols": [{"name": "p", "metadata": RECORDS}]}),
+    (JOIN_GROUP, 9, {"group_id": "g", "protocols": [{"name": "p", "metadata": RECORDS}]}),
+    (FETCH, 12, {"topics": [{"topic": "x" * 30_000, "partitions": []}] * 40}),
+    (SYNC_GROUP, 0, {"group_id": "g", "assignments": [{"member_id": "m", "assignment": RECORDS}]}),
+]
+
+
+@pytest.mark.parametrize(("key", "version", "values"), REFUSABLE)
+@pytest.mark.parametrize("piece", [11, 4099, 1 << 22])
+async def test_kafka_hears_that_a_request_was_refused_whole(tmp_path, key, version, values, piece):
+    async with in_process(tmp_path, LITTLE) as broker:
+        connection, wire = connected(broker)
+        frame = _as_frame(key, version, values)
+        feed(connection, frame[:4096], piece)
+        feed(connection, frame[4096:] + kafka_frame(METADATA, 8, 9, topics=[]), max(piece, 4099))
+        await turns()
+        reply, is_flexible = wire.replies[7], version >= REQUESTS[key].flexible
+        answer = decode_response(key, version, reply[1:] if is_flexible else reply)
+        assert answer["error_code"] == INVALID_REQUEST
+        assert 9 in wire.replies
+        assert not wire.is_over
+
+
+def _as_frame(key: int, version: int, values: dict) -> bytes:
+    tags = b"\0" if version >= REQUESTS[key].flexible else b""
+    body = tags + encode_request(key, version, values)
+    head = struct.pack(">hhih", key, version, 7, 4) + b"test"
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
 PLACES = [("orders", 3), ("orders", 4), ("bills", 0), ("bills", 1)]
 
 
@@ -179,7 +212,9 @@ def test_any_bytes_can_be_read_over(effort):
         data = bytearray(good[: chance.choice([60, 200, 2000])])
         for _ in range(chance.randrange(4)):
             data[chance.randrange(len(data))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF])
-        frame = OversizedFrame(TooLarge("a frame", found=1, limit=0), len(data))
+        frame = OversizedFrame(
+            TooLarge("a frame", found=1, limit=0), len(data), lambda _key, _version: False
+        )
         rest = memoryview(bytes(data) + b"next")
         while not frame.is_over:
             size = chance.randrange(1, 50)

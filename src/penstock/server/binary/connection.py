@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
                 oversized = None
                 break
             error, length, data = begun
-            oversized = OversizedFrame(error, length)
+            oversized = OversizedFrame(error, length, self.service.is_refusable)
         self._oversized = oversized
 
     def _require_answerable(self, frame: OversizedFrame) -> None:

@@ -2,10 +2,11 @@
 
 A client hears of a refusal only behind its request: Kafka's clients ignore a response to what they are still sending,
 and a connection that is closed with bytes unread drops what was written to it. So the frame is read to its end. Of
-Kafka's Produce the names of topics and partitions are kept, each of which is answered, and not the records.
+Kafka's Produce the names of topics and partitions are kept, each of which is answered, and not the records. Of other
+requests of Kafka the header is kept, where a response has an error code for all that was asked.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from struct import Struct
 
 from ...api.frames import OWN_KEYS_FROM
@@ -32,6 +33,7 @@ class OversizedFrame:
     """
 
     __slots__ = (
+        "_is_refusable",
         "_left",
         "_partial",
         "_skipped",
@@ -42,8 +44,12 @@ class OversizedFrame:
         "kept",
     )
 
-    def __init__(self, error: TooLarge, length: int) -> None:
+    def __init__(
+        self, error: TooLarge, length: int, is_refusable: Callable[[int, int], bool]
+    ) -> None:
+        """`is_refusable`: whether a header is enough to answer a request of Kafka with an error; by key and version."""
         self.error, self.kept = error, bytearray()
+        self._is_refusable = is_refusable
         self.is_answerable = False
         self._left, self._skipped, self._wanted = length, 0, 0
         self._partial = bytearray()
@@ -100,7 +106,12 @@ class OversizedFrame:
         if key >= OWN_KEYS_FROM:
             self.is_answerable = True
             return
-        if key != _PRODUCE or version not in _PRODUCE_VERSIONS:
+        if key != _PRODUCE:
+            if self._is_refusable(key, version):
+                yield max(0, size)
+                self.is_answerable = True
+            return
+        if version not in _PRODUCE_VERSIONS:
             return
         yield max(0, size)
         is_flexible = version >= _FLEXIBLE_FROM

@@ -40,8 +40,13 @@ class KafkaPort(Protocol):
     ) -> Pieces | None:
         """The body of the reply behind its correlation, or None for no reply. Raises only to end the connection.
 
-        A Produce with a `refusal` came without its records: it is answered with that.
+        A Produce with a `refusal` came without its records, and another request without its body: it is answered with
+        that.
         """
+        ...
+
+    def is_refusable(self, key: int, version: int) -> bool:
+        """Whether a request without its body can be answered with a `refusal`."""
         ...
 
     def forget(self, connection: "Connection") -> None:
@@ -129,6 +134,10 @@ class BinaryService:
     def first_principal(self) -> Principal | None:
         """On whose behalf a connection acts before it has shown a key; None: not at all."""
         return None if self.auth.is_on else LOCAL
+
+    def is_refusable(self, key: int, version: int) -> bool:
+        """Whether a request of Kafka of which there is no more than its header can be answered with an error."""
+        return self.kafka is not None and self.kafka.is_refusable(key, version)
 
     def http_address(self, local_host: str) -> str:
         """Where HTTP is served, for a client that came to this host."""

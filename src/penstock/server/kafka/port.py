@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 Handle = Callable[[KafkaSession, Values], Awaitable[Values | bytes | None]]
 
-_FETCH, _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 1, 17, 18, 36
+_PRODUCE, _FETCH = 0, 1
+_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
 # What a client may ask before it has shown a key.
 _OPEN = (_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE)
 _NO_TAGS = b"\0"
@@ -97,6 +98,11 @@ class KafkaServer:
         if session is not None and session.fetch_session is not None:
             self._state.fetch_sessions.forget(session.fetch_session)
 
+    def is_refusable(self, key: int, version: int) -> bool:
+        """Whether a response can say that nothing of its request was looked at."""
+        schema = REQUESTS.get(key)
+        return schema is not None and _has_error_code(key, version)
+
     async def answer(
         self,
         header: RequestHeader,
@@ -149,13 +155,14 @@ class KafkaServer:
             session.require_key()
             await _turn(session)
         request: Values | None = None
-        try:
-            request = decode_request(key, version, without_tags(schema, version, body))
-        except TooManyItems:
-            if not _has_error_code(key, version):
-                raise
-            values: Values | bytes | None = {"error_code": Code.INVALID_REQUEST}
-        else:
+        values: Values | bytes | None = {"error_code": Code.INVALID_REQUEST}
+        if refusal is None or key == _PRODUCE:
+            try:
+                request = decode_request(key, version, without_tags(schema, version, body))
+            except TooManyItems:
+                if not _has_error_code(key, version):
+                    raise
+        if request is not None:
             request["version"] = version
             await session.driver.give_way()
             if refusal is None:
