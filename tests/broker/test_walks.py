@@ -148,13 +148,17 @@ def busy() -> World:
 
 
 def slices(
-    world: World, walk: Walk, entropy: random.Random, entries_max: int = 3
+    world: World,
+    walk: Walk,
+    entropy: random.Random,
+    entries_max: int = 3,
+    item_max: int = ITEM_MAX,
 ) -> Iterator[object]:
     """Carry out a walk; yields after each slice, and at last its reply or what it was refused with."""
     while True:
         entries = entropy.randint(1, entries_max)
         done = world.node.go_on(walk, world.now(), entries)
-        assert walk.entries <= entries + ITEM_MAX, "a slice looks at no more than its budget"
+        assert walk.entries <= entries + item_max, "a slice looks at no more than its budget"
         if done.more is None:
             yield done.reply
             return

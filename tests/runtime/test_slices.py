@@ -13,7 +13,7 @@ from penstock.api.consume import CountHeld, Poll
 from penstock.api.groups import OpenGroup
 from penstock.api.keys import CreateKey, RevokeKey
 from penstock.api.principals import LOCAL, Role
-from penstock.api.publish import PublishValues
+from penstock.api.publish import PublishEach, PublishValues
 from penstock.api.start import EARLIEST
 from penstock.api.topics import (
     CreateTopic,
@@ -24,6 +24,7 @@ from penstock.api.topics import (
 )
 from penstock.config import StorageConfig
 from penstock.errors import Cancelled, NotFound, Refused, Unauthenticated
+from penstock.model import Message
 from penstock.runtime.asynchronous import AsyncDriver
 from penstock.runtime.group_polls import FOR_EVER
 from penstock.runtime.loop_turns import LoopTurns
@@ -336,6 +337,23 @@ async def test_a_command_has_its_turn_between_two_pieces(driver) -> None:
         tasks.create_task(execute(PublishValues(NAMES[1], [b"between"])))
     assert ended == [PublishValues, Answer]
     assert driver.execute(COUNT_HELD) == 0
+
+
+async def test_commands_have_their_turns_while_many_messages_are_published(driver) -> None:
+    asynchronous = AsyncDriver(driver, asyncio.get_running_loop())
+    driver.execute(CreateTopic("spread", 4))
+    ended, messages = [], [Message(b"x", b"%d" % number) for number in range(2000)]
+
+    async def execute(command) -> None:
+        await asynchronous.execute(command, LOCAL)
+        ended.append(type(command))
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(execute(PublishEach("spread", messages)))
+        tasks.create_task(execute(PublishValues(NAMES[1], [b"between"])))
+    assert ended == [PublishValues, PublishEach]
+    (spread,) = driver.execute(DescribeTopics(["spread"]))
+    assert sum(partition.messages for partition in spread.partitions) == 2000
 
 
 class Stepped(SlowClock):

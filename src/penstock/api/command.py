@@ -26,6 +26,8 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     # Looks at many entries, such as partitions or groups: its handler is a generator, and a driver carries it out slice
     # by slice, with other commands in between.
     is_walk: ClassVar[bool] = False
+    # Is carried out as a walk if it `is_large`, by a second handler.
+    may_be_large: ClassVar[bool] = False
     # Each of its items is carried out and answered by itself: a driver carries it out in `pieces`, with other commands
     # in between, and joins their replies, which are lists.
     is_divisible: ClassVar[bool] = False
@@ -46,6 +48,10 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     def topics(self) -> Iterable[str]:
         """The topics that it names: a principal with prefixes has to reach each of them."""
         return ()
+
+    def is_large(self) -> bool:
+        """Whether it has so many items that it takes more than a few milliseconds."""
+        return False
 
     def pieces(self) -> Sequence[Self]:
         """The command in parts that each take about a millisecond; itself alone if it does."""

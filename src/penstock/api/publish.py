@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
-from typing import Annotated, ClassVar, NamedTuple, Self, TypeVar, overload
+from typing import Annotated, ClassVar, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -93,8 +93,8 @@ class PublishedRun(Sequence[Published]):
 PublishOutcome = Published | PenstockError
 
 
-# Some ten milliseconds, if each goes to another partition; smaller pieces would make smaller batches.
-_MESSAGES_A_PIECE = 2000
+# Some twenty milliseconds, if each goes to another partition.
+LARGE_MESSAGES = 200
 
 
 class Verdict:
@@ -228,17 +228,15 @@ class ScheduleValues(_ToTopic, frozen=True):
 
 
 class PublishEach(StoreMessages[list[PublishOutcome]], frozen=True):
-    """Store what can be stored; an answer or an error for each message."""
+    """Store what can be stored; an answer or an error for each message.
 
-    is_divisible: ClassVar[bool] = True
+    Many are stored partition by partition, with other commands in between. NotFound: there is no such topic, or no
+    such partition.
+    """
+
+    may_be_large: ClassVar[bool] = True
     messages: Messages
     partition: int | None = None
 
-    def pieces(self) -> Sequence[Self]:
-        messages = self.messages
-        if len(messages) <= _MESSAGES_A_PIECE:
-            return (self,)
-        return [
-            msgspec.structs.replace(self, messages=messages[first : first + _MESSAGES_A_PIECE])
-            for first in range(0, len(messages), _MESSAGES_A_PIECE)
-        ]
+    def is_large(self) -> bool:
+        return len(self.messages) > LARGE_MESSAGES

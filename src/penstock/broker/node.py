@@ -27,7 +27,7 @@ from .authorise import authorise_command, authorise_member
 from .catalogue import Catalogue, Topic
 from .classic_groups import ClassicGroups
 from .commits import NamedCommits
-from .handlers import HANDLERS
+from .handlers import HANDLERS, LARGE
 from .keys import key_ended
 from .memberships import Memberships
 from .partition import Now, Partition, consumption, firing, forwarding, occurrences
@@ -182,6 +182,8 @@ class Node(Catalogue):
                     authorise_member(principal, member, topics)
             self.principal = principal
             handler = HANDLERS[type(command)]
+            if walk is not None and command.may_be_large:
+                handler = LARGE[type(command)]
             reply: R = (
                 handler(self, command, now)
                 if walk is None

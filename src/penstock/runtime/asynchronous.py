@@ -207,7 +207,7 @@ class AsyncDriver:
         """
         await self.give_way()
         writers = int(is_synced or command.is_durable)
-        if command.is_walk:
+        if command.is_walk or (command.may_be_large and command.is_large()):
             sliced = SlicedCommand(self.driver, command, principal, credential, writers=writers)
             return await self._in_slices(sliced, in_thread=command.is_long or command.is_structural)
         if command.is_long or command.is_structural:

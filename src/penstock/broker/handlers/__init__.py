@@ -21,6 +21,7 @@ from . import (
     health,
     journeys,
     keys,
+    large_publishes,
     members,
     publish,
     queries,
@@ -54,3 +55,5 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     **transaction_answers.HANDLERS,
     **transactions.HANDLERS,
 }
+LARGE: Mapping[type[Command[Any]], Handler] = large_publishes.HANDLERS
+"""Of commands that may be large: they are carried out in slices, if a driver begins them as walks."""

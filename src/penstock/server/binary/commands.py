@@ -220,7 +220,9 @@ class Commands:
         self, connection: "Connection", correlation: int, asked: CommandRequest, by: Principal
     ) -> None:
         command = asked.command
-        if command.is_divisible and len(command.pieces()) > 1:
+        if (command.may_be_large and command.is_large()) or (
+            command.is_divisible and len(command.pieces()) > 1
+        ):
             self._walk(connection, correlation, asked, by)
             return
         acks = Acks.ALL if command.is_durable else asked.acks
