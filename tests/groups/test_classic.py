@@ -226,3 +226,19 @@ def test_whatever_members_do_a_group_comes_to_rest(seed: int) -> None:
             except RebalanceInProgress:
                 group.join(member(name), "consumer", now_ns)
     assert group.state in (ClassicState.STABLE, ClassicState.EMPTY)
+
+
+def test_members_that_wait_for_a_slow_leader_are_not_missed() -> None:
+    """Slow, not dead: the leader assigns for longer than a session, and says that it is alive."""
+    group = ClassicGroup("g")
+    now_ns = joined(group, "a", "b", "c")
+    for name in ("b", "c"):
+        assert group.sync(group.members[name], {}, now_ns) is None
+    for _ in range(4):
+        # Half of a session, in all twice as long; a round has 10 seconds.
+        now_ns += 2 * S
+        group.heartbeat(group.members["a"], now_ns)
+        group.tick(now_ns)
+    assert [*group.members] == ["a", "b", "c"]
+    assert group.sync(group.members["a"], {"b": b"2"}, now_ns) == b""
+    assert group.sync(group.members["b"], {}, now_ns) == b"2"

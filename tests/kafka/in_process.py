@@ -11,6 +11,7 @@ from penstock.server.kafka.port import KafkaServer
 from penstock.server.kafka.schema import REQUESTS
 from tests.kafka.client_wire import decode_response, encode_request
 from tests.server.binary.services import service_of
+from tests.server.binary.transports import Wire
 
 
 class KafkaRig:
@@ -22,7 +23,7 @@ class KafkaRig:
 
     def client(self, principal: Principal = LOCAL) -> "KafkaClient":
         connection = Connection(self.service, Commands(self.service))
-        connection.principal = principal
+        connection.principal, connection.transport = principal, Wire()
         return KafkaClient(self.server, connection)
 
 

@@ -2,21 +2,36 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import SimpleNamespace
 
-from penstock.replication.frames import Level
+import pytest
+
+from penstock.errors import DamagedFile
+from penstock.replication.frames import LEVEL, Hello, Level
 from penstock.replication.storage import StoragePlan
 from penstock.server.standby.follower import FollowerRole
 from penstock.server.standby.link import Alive, Link, dial
+from penstock.server.standby.promotion import Peer
 
 
 class Replica:
     """Stores nothing; notes the frames that it is given."""
 
-    leader, aside, is_whole = None, (), True
+    leader, aside, epoch = None, (), 257
+    record = SimpleNamespace(disk_id=2, handed_over=0)
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_whole: bool = True) -> None:
         self.frames: list[object] = []
+        self.is_whole = is_whole
+
+    def hello(self) -> Hello:
+        return Hello("c", 2, 1, 2, LEVEL, 257, "follower")
+
+    def disconnect(self) -> None: ...
+    def discard(self) -> None: ...
 
     def receive(self, frame: object, _payload: memoryview) -> list[object]:
         self.frames.append(frame)
@@ -30,8 +45,67 @@ class Replica:
 
     def note_committed(self) -> None: ...
 
-    def scrub(self) -> list[int]:
+    def scrub(self) -> Iterable[int]:
         return []
+
+
+class DamagedReplica(Replica):
+    """Finds damage while it stores what the leader sends, and sets the log aside."""
+
+    def scrub(self) -> Iterable[int]:
+        self.is_whole = False
+        raise DamagedFile("messages", "its checksum is wrong")
+
+
+class Membership(SimpleNamespace):
+    def __init__(self) -> None:
+        cluster = SimpleNamespace(replica_lag_ms=10_000)
+        facts = SimpleNamespace(cluster_id="c")
+        super().__init__(node=2, is_whole=True, cluster=cluster, facts=facts, times_level=0)
+
+    def leveled(self) -> None:
+        self.times_level += 1
+
+
+@contextmanager
+def following(replica: Replica) -> Iterator[tuple[FollowerRole, Membership]]:
+    """A node that follows, with this replica as its logs."""
+    membership = Membership()
+    with ThreadPoolExecutor(1) as storage:
+        role = FollowerRole(None, membership, storage, logging.getLogger("test"))  # type: ignore[arg-type]  # As much as it asks.
+        role._replica = replica  # type: ignore[assignment]  # It does not store.
+        yield role, membership
+
+
+def connected() -> Link:
+    link = Link()
+    link.connection_made(Transport())
+    return link
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_a_node_is_whole_again_when_it_has_what_was_set_aside(is_whole: bool) -> None:
+    """A start that sets a log aside, and a leader that is lost before or after it sent that again."""
+    with following(replica := Replica(is_whole=is_whole)) as (role, membership):
+        await role.open()
+        assert membership.is_whole == is_whole
+        role._link, role._announced = connected(), 1
+        role._stored([], Level(257, 1, 1))
+        assert membership.times_level == 0, "not all of that is durable here"
+        role._durable = 1
+        role._stored([], Level(257, 1, 1))
+        assert (membership.times_level, membership.is_whole) == (1, is_whole)
+        replica.is_whole = True
+        role._stored([], Level(257, 1, 1))
+        assert membership.is_whole
+
+
+async def test_a_node_that_finds_damage_does_not_lead_when_its_leader_is_lost_then() -> None:
+    with following(DamagedReplica()) as (role, membership):
+        async with asyncio.timeout(10):
+            with pytest.raises(DamagedFile):
+                await role.run(connected(), Peer(1, "leading", 257, "", "", 2, True, "", "c"))
+        assert not membership.is_whole
 
 
 class Transport(asyncio.Transport):
@@ -76,7 +150,7 @@ async def test_a_sign_of_life_breaks_the_silence_and_is_nothing_else() -> None:
 
     server = await asyncio.get_running_loop().create_server(AcceptedLink, "127.0.0.1", 0)
     link = await dial(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", None)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(10):
         other = await made.get()
         link.heard_at = 0.0
         other.send(Alive())

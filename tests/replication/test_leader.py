@@ -8,10 +8,18 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.api.health import Check
-from penstock.errors import NoSpace, SyncFailed, Unreachable
+from penstock.errors import (
+    NoSpace,
+    NotEnoughReplicas,
+    SyncFailed,
+    Unavailable,
+    Unconfirmed,
+    Unreachable,
+)
 from penstock.replication.frames import LEVEL, Durable, Hello, Inventory, Reconciled
 from penstock.replication.replica_file import ReplicaRecord
 from penstock.runtime import fatal
+from penstock.runtime.tickets import Ticket
 from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
 from penstock.server.standby import leader as leader_module
@@ -26,8 +34,9 @@ class Driver:
     """Runs what the leader writes, and nothing else."""
 
     def __init__(self) -> None:
-        self.loop, self.driver = asyncio.get_running_loop(), SimpleNamespace(lock=Lock())
-        self.is_slow = False
+        self.loop = asyncio.get_running_loop()
+        self.driver = SimpleNamespace(lock=Lock(), sync=lambda: None)
+        self.is_slow, self.looks = False, 0
 
     async def in_thread(self, work):
         if self.is_slow:
@@ -35,7 +44,7 @@ class Driver:
         return work()
 
     def confirmed(self) -> None:
-        pass
+        self.looks += 1
 
     def call_from_anywhere(self, work) -> None:
         work()
@@ -62,7 +71,7 @@ async def beats(leading: LeaderRole, monkeypatch) -> None:
     """Return when replies that wait too long were looked for a few times more."""
     seen: list[int] = []
     monkeypatch.setattr(leading.gate, "expire", lambda: seen.append(1))
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         while len(seen) < 9:  # noqa: ASYNC110 - told by no event
             await asyncio.sleep(0.001)
 
@@ -81,7 +90,7 @@ async def test_a_leader_whose_disk_is_full_is_heard_and_notes_again(leading, mon
 
     monkeypatch.setattr(leader_module, "write_record", write)
     await beats(leading, monkeypatch)
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         while len(notes) < 3:  # noqa: ASYNC110 - told by no event
             await asyncio.sleep(0.001)
 
@@ -94,7 +103,7 @@ async def test_a_sync_that_fails_in_a_note_ends_the_process(leading, monkeypatch
 
     monkeypatch.setattr(fatal, "exit_process", ended.append)
     monkeypatch.setattr(leader_module, "write_record", write)
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         while not ended:  # noqa: ASYNC110 - told by no event
             await asyncio.sleep(0.001)
 
@@ -125,11 +134,11 @@ class StandbyLink:
         self.ended.set()
 
 
-async def follow(leading: LeaderRole) -> tuple[StandbyLink, asyncio.Task[None]]:
+async def follow(leading: LeaderRole, number: int = 2) -> tuple[StandbyLink, asyncio.Task[None]]:
     """A standby that is in sync, and what serves it."""
-    link = StandbyLink()
-    serving = asyncio.create_task(leading.serve(link, Introduction("", "", 2, 0, "waiting")))
-    async with asyncio.timeout(120):
+    link = StandbyLink(number)
+    serving = asyncio.create_task(leading.serve(link, Introduction("", "", number, 0, "waiting")))
+    async with asyncio.timeout(10):
         await link.is_heard.wait()
     return link, serving
 
@@ -201,3 +210,56 @@ async def test_a_leader_that_may_go_on_alone_says_that_it_does(leading):
     leading.gate.copies = 1
     said = "1 machine in sync, 1 needed: what is acknowledged is on this one only"
     assert leading.check() == Check("warn", said)
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["too late", "lost"])
+async def test_a_hand_over_that_fails_half_way_leaves_a_leader_that_admits(
+    leading, monkeypatch, is_lost
+):
+    link, serving = await follow(leading)
+    monkeypatch.setattr(leading.followers[2].stream, "hand_over", lambda: False)
+    if is_lost:
+        leading._driver.driver.sync = link.close
+    else:
+        monkeypatch.setattr(leader_module, "_HAND_OVER_S", 0.01)
+    with pytest.raises(Unavailable, match="leads on"):
+        await leading.hand_over()
+    assert not leading.leader.is_over
+    assert leading.membership.role is Role.LEADING
+    if is_lost:
+        with pytest.raises(Unreachable):
+            await serving
+        with pytest.raises(NotEnoughReplicas):
+            leading.gate.admit()
+        link, serving = await follow(leading)
+    leading.gate.admit()
+    await gone(link, serving)
+
+
+async def test_requests_that_wait_for_a_standby_hear_at_once_that_it_is_lost(leading):
+    link, serving = await follow(leading)
+    tickets = [Ticket(), Ticket()]
+    for position, ticket in enumerate(tickets, 1):
+        ticket.position = position
+        leading.gate.hold(ticket)
+    looks = leading._driver.looks
+    await gone(link, serving)
+    for ticket in tickets:
+        assert ticket.is_settled
+        with pytest.raises(Unconfirmed):
+            ticket.check()
+    assert leading._driver.looks > looks, "what is committed without it is looked for"
+
+
+async def test_the_loss_of_the_first_of_two_standbys_keeps_what_the_second_confirms(leading):
+    """With two copies of three nodes what waits is confirmed by either of them."""
+    standbys = [await follow(leading, number) for number in (2, 3)]
+    ticket = Ticket()
+    ticket.position = 1
+    leading.gate.hold(ticket)
+    await gone(*standbys[0])
+    assert not ticket.is_settled
+    leading.gate.admit()
+    await gone(*standbys[1])
+    with pytest.raises(Unconfirmed):
+        ticket.check()

@@ -1,6 +1,11 @@
 """Whether a node may lead without the leader's word: what it has written down, what the peer says, and min_isr."""
 
+from itertools import combinations
+
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.replication.frames import EpochAt, LogFacts
 from penstock.server.standby.cluster_file import ClusterFacts
@@ -92,3 +97,65 @@ def test_how_many_of_three_nodes_have_to_be_asked(
     count: int, min_isr: int, is_enough: bool
 ) -> None:
     assert bool(doubt_of_count(count, 3, min_isr)) is not is_enough
+
+
+NODES = 3
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.booleans(), st.booleans(), st.integers(1, NODES)),
+        min_size=1,
+        max_size=NODES,
+    ),
+    st.integers(1, NODES),
+)
+def test_no_node_leads_without_doubt_that_may_lack_what_was_acknowledged(
+    told: list[tuple[int, bool, bool, int]], min_isr: int
+) -> None:
+    """Whatever min_isr any of them heard last: while it is raised, the leader acknowledged with the lower one."""
+    nodes = [
+        Asked(
+            number,
+            "",
+            Granted(999, LED, is_level, copies, is_whole),
+            asked(number, end).logs,
+        )
+        for number, (end, is_level, is_whole, copies) in enumerate(told)
+    ]
+    choice = choose(nodes, NODES, min_isr)
+    if choice.doubt:
+        return
+    whole = {node.node for node in nodes if node.said.is_whole}
+    level = [node for node in nodes if node.said.is_whole and node.said.is_level]
+    assert level
+    assert choice.chosen.node in whole
+    for copies in {min_isr, *(node.said.copies for node in level)}:
+        assert all(whole & {*holders} for holders in combinations(range(NODES), copies))
+    longest = max(node.logs["meta"].end for node in nodes if node.said.is_whole)
+    assert choice.chosen.logs["meta"].end == longest
+
+
+@given(st.lists(st.sampled_from(["follow", "next", "level", "promise", "lead"]), max_size=8))
+def test_what_a_node_writes_down_is_about_the_leader_that_it_followed_last(
+    steps: list[str],
+) -> None:
+    facts, leader, is_level, has_led = ClusterFacts("c"), 0, False, False
+    for step in steps:
+        if step in {"follow", "next"}:
+            epoch = facts.epoch + 1 if step == "next" or not leader else facts.epoch
+            is_new = epoch > leader or has_led
+            leader, is_level, has_led = epoch, is_level and not is_new, False
+            facts = facts.following("c", epoch, 2, 1)
+        elif step == "level" and leader and not has_led:
+            facts, is_level = msgspec.structs.replace(facts, is_level=True), True
+        elif step == "promise" and leader:
+            facts = facts.promised(facts.epoch + 1)
+            is_level, has_led = is_level or has_led, False
+        elif step == "lead":
+            epoch = facts.epoch + 1
+            facts = msgspec.structs.replace(facts, epoch=epoch, led=True, heard_epoch=0)
+            leader, has_led = epoch, True
+        assert facts.leader_epoch == leader
+        assert facts.epoch >= leader
+        assert (facts.is_level, facts.led) == (is_level, has_led)

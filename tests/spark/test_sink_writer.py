@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
-from penstock.api.commits import DescribeCommitName, ResetCommitName
+from penstock.api.commits import DescribeCommitName, ListCommitNames, ResetCommitName
 from penstock.client import RetryPolicy
 from penstock.errors import Refused, Unavailable
 from penstock.spark.option_reader import UsedBy
@@ -33,7 +33,9 @@ def rows(*values):
 
 
 def stagings(client, name):
-    return client.execute(DescribeCommitName(name)).staging_count
+    """How many there are; a name without any, and without a commit, is gone."""
+    known = {one.name: one.staging_count for one in client.execute(ListCommitNames())}
+    return known.get(name, 0)
 
 
 def test_a_repeat_is_told_with_the_number_of_rows(broker, client, topic, caplog):
@@ -97,6 +99,31 @@ def test_rows_of_a_batch_that_is_partly_a_repeat_are_not_published(broker, clien
     client.execute(ResetCommitName(topic))
     writer.commit([late, writer.write(rows(b"2"))])
     assert values(client, topic) == Counter([1, 2])
+
+
+@pytest.mark.parametrize("writes", ["batch", "stream"])
+def test_no_staging_is_left_of_a_repeat_or_of_an_error(broker, client, topic, writes):
+    writer = direct_writer(broker, topic)
+    writer.commit([writer.write(rows(b"1")), writer.write(rows(b"2"))])
+    late = writer.write(rows(b"1"))
+    client.execute(ResetCommitName(topic))
+    writer.commit([late, writer.write(rows(b"2"))])
+    assert stagings(client, topic) == 0
+    done = [None, *(writer.write(rows(value)) for value in (b"3", b"4"))]
+    assert stagings(client, topic) == 2
+    if writes == "batch":
+        writer.abort(done)
+    else:
+        StreamWriter(writer.asked).abort(done, 1)
+    assert stagings(client, topic) == 0
+
+
+@pytest.mark.parametrize("has_id", [False, True])
+def test_a_name_that_is_used_once_is_known_as_such(broker, client, topic, has_id):
+    given = {"url": broker, "topic": topic} | ({"sinkId": topic, "sequence": "1"} if has_id else {})
+    writer = BatchWriter(parse_sink_options(given, UsedBy.BATCH))
+    writer.commit([writer.write(rows(b"1"))])
+    assert client.execute(DescribeCommitName(writer.key.name)).is_one_off is not has_id
 
 
 def test_a_broker_that_asks_to_wait_is_waited_for(broker, client, topic, monkeypatch):
