@@ -190,7 +190,7 @@ def test_a_registry_that_was_changed_answers_as_one_that_has_started_again(
     """Whatever a node keeps by a schema's id or a subject's name, it is that of the present one."""
     world, subject = World(), "t-value"
     world.execute(SetCompatibility(level=Level.NONE))
-    world.execute(CreateTopic("t", 1, {"value_subject": subject}))
+    world.execute(CreateTopic("t", 1, {"value_subject": subject, "validation": "reject"}))
     for step in steps:
         if step in SCHEMAS:
             answer_of(world, SetMode(subject, Mode.IMPORT, force=True))

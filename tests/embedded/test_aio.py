@@ -59,7 +59,7 @@ async def test_what_waits_and_what_died(tmp_path):
 
 async def test_thousand_waiting_gets_need_no_threads_and_each_gets_one(queue):
     gets = [asyncio.create_task(queue.get(timeout=60)) for _ in range(1000)]
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         await until(lambda: waiting_calls(queue._queue) == 1000)
         for number in range(1000):
             await queue.put(b"%d" % number)

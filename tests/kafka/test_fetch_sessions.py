@@ -41,7 +41,7 @@ class FetchRig(KafkaRig):
         self.driver.start(Publish(topic, [Message(value)], partition))
 
     async def until_waiting(self, count: int = 1) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(10):
             await until(lambda: self.driver.waiting == count)
 
 
@@ -281,7 +281,7 @@ async def test_what_was_found_in_a_topic_is_not_sent_for_another_of_its_name(rig
     rig.http.driver.execute(DeleteTopic("anew"))
     rig.http.driver.execute(CreateTopic("anew", 1))
     rig.publish("anew", 0, b"present")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(10):
         await until(lambda: rig.driver.waiting == 1)
     for _ in range(1100):
         rig.publish("anew", 0, MESSAGE)

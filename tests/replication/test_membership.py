@@ -110,7 +110,7 @@ async def test_a_claim_that_only_one_of_two_peers_heard_of_is_made_again(tmp_pat
     )
     led = ClusterFacts("c", 257, led=True, copies=2)
     first, _ = await started(tmp_path / "1", led, number=1, peers=(at_second, at_third))
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         await first.changed.wait()
     assert first.role is Role.LEADING
     for one in (first, second, third):
@@ -206,7 +206,7 @@ async def test_a_leader_that_hears_of_a_later_epoch_stops(tmp_path):
     link.send(Introduction("penstock", "c", 1, 769, "leading", "ask"))
     await link.expect(Introduction)
     # Its answer comes first.
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         await node.changed.wait()
     link.close()
     await node.stop()
@@ -361,7 +361,7 @@ async def test_a_node_that_is_promoted_while_it_asks_its_peer_does_not_claim_ano
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     node, _ = await started(tmp_path, ClusterFacts("c", 258, led=True, copies=2), peers=(address,))
     promotion = asyncio.create_task(promote(node))
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         # By the node that looks for a leader, and by the promotion.
         while peer.asked < 2:  # noqa: ASYNC110 - told by no event
             await asyncio.sleep(0.001)
@@ -388,7 +388,7 @@ async def test_a_node_that_stops_while_it_asks_a_peer_hangs_up(tmp_path):
         hung_up.set()
         writer.close()
 
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         node, _ = await started(tmp_path, ClusterFacts("c", 257), peers=(address,))
@@ -420,7 +420,7 @@ async def test_peers_are_asked_side_by_side_and_a_silent_leader_is_not_asked_to_
     addresses = tuple(f"127.0.0.1:{one.sockets[0].getsockname()[1]}" for one in servers)
     facts = ClusterFacts("c", 257, is_level=True, copies=3)
     node, _ = await started(tmp_path, facts, 3, number=2, peers=addresses)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(10):
         # Neither is given up before the other is asked.
         asking = asyncio.create_task(node.ask_all())
         for peer in silent:
@@ -437,7 +437,7 @@ async def test_peers_are_asked_side_by_side_and_a_silent_leader_is_not_asked_to_
     promotion = asyncio.create_task(promote(node))
     await asyncio.sleep(0)
     node.role = Role.WAITING
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(10):
         await promotion
     assert node.role is Role.LEADING
     assert [peer.connections for peer in silent] == [1, 1]

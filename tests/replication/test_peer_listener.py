@@ -64,7 +64,7 @@ async def listening(data: Path, context: ssl.SSLContext | None = None) -> AsyncI
     listener.start(bound, context)
     port = Port(bound.getsockname()[1])
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             yield port
     finally:
         await port.close()

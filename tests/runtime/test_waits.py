@@ -255,7 +255,7 @@ async def test_a_change_at_any_moment_is_noticed(broker: InProcess, moment: str)
             assert len(broker.driver.waits) == 1
             # By another thread, as a delayed message comes.
             await driver.in_thread(lambda: publish(driver, "orders"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(10):
             await waiting
     assert (await driver.execute(bounds, LOCAL)).end == 1
     assert len(broker.driver.waits) == 0

@@ -46,7 +46,7 @@ async def seen(broker: InProcess, pieces: tuple[bytes, ...], before: bytes = b""
     connection, wire = connected(broker)
     for _ in range(2 if before else 0):
         connection.data_received(before)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: wire.written and is_answered(connection))
         await asyncio.sleep(0)
         wire.written = b""
@@ -54,12 +54,12 @@ async def seen(broker: InProcess, pieces: tuple[bytes, ...], before: bytes = b""
     for piece in (*pieces, LAST):
         if wire.is_paused:
             # The network waits, too, while nothing is read.
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(10):
                 await until(lambda: not wire.is_paused or wire.is_closing())
         if not wire.is_closing():
             connection.data_received(piece)
             await asyncio.sleep(0)
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         await until(
             lambda: wire.is_closing() or (b"/last-word" in wire.written and is_answered(connection))
         )

@@ -127,7 +127,7 @@ async def test_a_server_says_that_a_line_was_changed(tmp_path, caplog):
         written(disk, 3).close()
     path = tmp_path / audit_files.AUDIT_FILE
     path.write_bytes(path.read_bytes().replace(b'"is_allowed":true', b'"is_allowed":trve', 1))
-    async with in_process(tmp_path), asyncio.timeout(120):
+    async with in_process(tmp_path), asyncio.timeout(10):
         await until(lambda: "line 1" in caplog.text)
     assert audit_files.AUDIT_FILE in caplog.text
 

@@ -187,7 +187,7 @@ def statuses(lines: list[tuple[Connection, Wire]]) -> list[bytes]:
 
 
 async def settled(lines: list[tuple[Connection, Wire]]) -> list[bytes]:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         await until(lambda: all(wire.written and is_answered(one) for one, wire in lines))
     return statuses(lines)
 

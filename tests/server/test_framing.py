@@ -255,7 +255,7 @@ async def test_a_key_in_a_trailer_opens_nothing(tmp_path, step):
                 for piece in pieces:
                     connection.data_received(piece)
                     await asyncio.sleep(0)
-                async with asyncio.timeout(120):
+                async with asyncio.timeout(10):
                     await until(lambda wire=wire: wire.written)
                 assert wire.written.startswith(b"HTTP/1.1 %d " % status), pieces
                 connection.connection_lost(None)

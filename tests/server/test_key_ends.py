@@ -67,13 +67,13 @@ class Rig:
             self.connection.data_received(asks(1, more))
         elif kind in {"poll", "member", "shared member"}:
             self.ask(WAITS[kind])
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(10):
                 await until(lambda: b"first" in self.wire.written)
             await asyncio.sleep(0)
             self.ask(WAITS[kind])
         else:
             self.ask(WAITS[kind], "Accept: text/event-stream\r\n" if kind == "events" else "")
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: self.broker.app.driver.waiting == 1)
         self.wire.take()
 
@@ -103,7 +103,7 @@ async def test_what_waits_ends_with_its_key(tmp_path, caplog, kind, how):
         await rig.begin()
         await rig.wait(kind)
         await rig.end(how)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: not broker.app.driver.waiting and is_answered(rig.connection))
         told = rig.wire.take()
         if kind in {"stream", "events"}:
@@ -138,7 +138,7 @@ async def test_a_body_that_is_complete_after_its_key_has_ended_changes_nothing(t
         await asyncio.sleep(0)
         await rig.end("revoked")
         rig.connection.data_received(body[-1:])
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: rig.wire.written)
         assert rig.wire.take().startswith(b"HTTP/1.1 401")
         assert "staying" not in [one.name for one in broker.driver.execute(ListKeys())]
@@ -151,7 +151,7 @@ async def test_a_wait_with_another_key_goes_on(tmp_path):
         target = "/topics/orders/messages?group=other&timeout=20s"
         assert len((await rig.call("GET", target)).json["messages"]) == 1
         poll = asyncio.create_task(rig.call("GET", target))
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: broker.app.driver.waiting == 1)
             await rig.end("revoked")
             await rig.publish("second")

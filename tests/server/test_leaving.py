@@ -41,11 +41,11 @@ async def test_who_leaves_with_requests_in_line_is_no_error(tmp_path, caplog, fi
         connection.data_received(FIRST[first] + read() * behind)
         # Either has begun to wait by then, or has not begun at all.
         if first in {"waits", "polls"}:
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(10):
                 await until(lambda: broker.app.driver.waiting)
         wire.close()
         connection.connection_lost(None)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: is_answered(connection))
         assert not broker.app.driver.waiting
         assert (wire.written, broker.app.room.under_way) == (b"", 0)
@@ -59,7 +59,7 @@ async def test_a_publish_counts_although_its_client_left_at_once(tmp_path):
         connection.data_received(publish())
         wire.close()
         connection.connection_lost(None)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: is_answered(connection))
         assert [one["value"] for one in await broker.poll()] == ["lamp"]
 
@@ -74,14 +74,14 @@ async def test_who_leaves_with_more_sent_behind_what_waits_is_missed(tmp_path, f
         wire.get_extra_info = lambda _name: ours
         wire.abort = lambda: (wire.close(), connection.connection_lost(None))
         connection.data_received(first + b"GET")
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: broker.app.driver.waiting)
         broker.app.sweep()
         assert not wire.is_closing()
         theirs.close()
         broker.app.sweep()
         assert wire.is_closing()
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: is_answered(connection))
         assert (broker.app.driver.waiting, broker.app.read_pauses.behind) == (0, set())
     ours.close()
@@ -92,7 +92,7 @@ async def test_messages_that_come_to_a_poll_as_it_is_cancelled_go_back_at_once(t
         await broker.topic()
         command = Poll("orders", "g", "leaver", 10, 30_000)
         poll = asyncio.create_task(broker.app.driver.poll([command], LOCAL, 20 * S_NS))
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: broker.app.driver.waiting)
         broker.driver.run(
             lambda now: broker.driver.execute_locked(Publish("orders", [Message(b"late")]), now)
@@ -140,7 +140,7 @@ async def test_who_is_too_slow_for_a_server_that_stops_is_no_error(tmp_path, cap
         await asyncio.sleep(0)
         broker.app.drain()
         await broker.app.stop()
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: is_answered(connection))
         assert (wire.written, wire.is_closing()) == (b"", True)
         connection.connection_lost(None)
@@ -184,7 +184,7 @@ async def test_who_ends_tls_is_written_to_no_more(tmp_path, caplog, asked):
             connection, wire = connected(broker, Secure(here))
             wire.on_second = there.close
             connection.data_received(asked)
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(10):
                 await until(lambda: wire.writes >= 2)
                 await broker.publish("one more")
                 await wire.is_closed.wait()
@@ -201,7 +201,7 @@ async def test_a_stream_whose_topic_goes_ends_without_an_error(tmp_path, caplog)
         connection, wire = connected(broker)
         await broker.publish("first")
         connection.data_received(STREAM)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: b"first" in wire.written)
             await broker.call("DELETE", "/topics/orders")
             await until(lambda: is_answered(connection))
@@ -215,7 +215,7 @@ async def test_a_poll_whose_topic_goes_is_told_at_once(tmp_path):
         await broker.topic()
         asked = "/topics/orders/messages?group=g&timeout=20s"
         poll = asyncio.create_task(broker.call("GET", asked))
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: broker.app.driver.waiting)
             await broker.call("DELETE", "/topics/orders")
             assert (await poll).status == 404

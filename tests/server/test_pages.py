@@ -21,7 +21,7 @@ async def test_a_page_of_another_site_can_neither_lease_nor_make_a_group(tmp_pat
         await broker.publish("1")
         for site in ("cross-site", "same-site", "anything"):
             for target in LEASING:
-                async with asyncio.timeout(120):
+                async with asyncio.timeout(10):
                     refused = await broker.call("GET", target, headers={"sec-fetch-site": site})
                 assert (refused.status, refused.json["error"]) == (403, "FORBIDDEN_ORIGIN")
         assert (await broker.call("GET", "/groups")).json["groups"] == []

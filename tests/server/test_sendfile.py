@@ -272,7 +272,7 @@ async def test_whether_a_client_reads_is_seen_before_there_is_room_for_more(flow
         while transfer.has_moved():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.001)
         far.recv(MB // 4)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(transfer.has_moved)
 
 

@@ -71,14 +71,14 @@ async def test_what_comes_with_the_headers_counts_as_well(tmp_path):
             waiting = [connected(broker) for _ in range(3)]
             for connection, _ in waiting:
                 connection.data_received(raw)
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(10):
                 await until(lambda: waiting[-1][1].written)  # noqa: B023 - awaited here
             assert broker.app.memory.used == 100_000
             assert waiting[-1][1].written.startswith(b"HTTP/1.1 429 ")
             assert [wire.written for _, wire in waiting[:2]] == [b"", b""]
             for connection, _ in waiting:
                 connection.connection_lost(None)
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(10):
                 await until(lambda: broker.app.memory.used == 0)
 
 
@@ -95,12 +95,12 @@ async def test_bodies_that_have_not_come_hold_no_place(tmp_path):
         assert broker.app.room.under_way == 0
         connection, wire = connected(broker)
         connection.data_received(USUAL)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: wire.written)
         assert wire.written.startswith(b"HTTP/1.1 200 ")
         for number, (connection, wire) in enumerate(waiting):
             connection.data_received(USUAL[-1:] if number % 2 else GOOD[9:] + b"\r\n0\r\n\r\n")
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(10):
                 await until(lambda wire=wire: wire.written)
             assert wire.written.startswith(b"HTTP/1.1 200 ")
             connection.connection_lost(None)
@@ -134,7 +134,7 @@ async def test_a_body_that_drips_is_told_that_it_is_too_slow(tmp_path):
             assert not wire.is_closing()
             now += 1.1
             broker.app.sweep()
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(10):
                 await until(wire.is_closing)
             assert wire.written.startswith(status), raw
             assert wire.written.count(b"HTTP/1.1 ") == 1

@@ -36,12 +36,12 @@ class Following:
 
     async def ask(self, offset: int) -> None:
         self.connection.data_received(asks(offset))
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: self.broker.app.driver.waiting == 1)
         assert self.wire.written == b""
 
     async def answer(self) -> bytes:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: not self.broker.app.driver.waiting)
         return await answer_to(self.connection, self.wire)
 
@@ -53,7 +53,7 @@ async def following(tmp_path):
         await one.begin()
         yield one
         one.connection.connection_lost(None)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(10):
             await until(lambda: not broker.app.driver.waiting)
 
 
@@ -176,7 +176,7 @@ async def test_an_offset_beyond_the_end_is_told(following):
 async def test_a_client_that_sends_more_meanwhile_is_answered_in_order(following):
     following.connection.data_received(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await following.broker.publish("second")
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         await until(lambda: following.wire.written.count(b"HTTP/1.1 200") == 2)
     first, second = following.wire.take().split(b"HTTP/1.1 ")[1:]
     assert b"second" in first

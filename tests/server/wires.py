@@ -64,7 +64,7 @@ async def answer_to(connection: Connection, wire: Wire, *pieces: bytes) -> bytes
     """The answer to a request that comes in pieces."""
     for piece in pieces:
         connection.data_received(piece)
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         await until(lambda: wire.written and is_answered(connection))
     return wire.take()
 
