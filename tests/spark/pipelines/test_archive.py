@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from penstock.api.schemas import Level, SetCompatibility
 from penstock.cli.exits import Exit
 from penstock.client import Outgoing
 from penstock.codec import Columns, encode
@@ -17,6 +18,7 @@ from penstock.spark.pipelines.archive import Archive, ArchiveOptions
 from penstock.spark.pipelines.delta import publish as to_delta
 from penstock.spark.pipelines.lake import Lake, LakeColumns, LakeReader, Split, TableFormat
 from penstock.spark.pipelines.manifest import ends
+from penstock.spark.pipelines.merge import compact
 from penstock.spark.pipelines.remote import Remote
 from penstock.spark.pipelines.verify import verify
 
@@ -437,17 +439,37 @@ def test_values_are_typed_columns_and_what_does_not_parse_has_its_place(client, 
     assert [one["data_error"] is None for one in rows] == [True, True, True, False, True]
     assert rows[3]["value"] == b"junk"
 
-    # A later version of the subject changes nothing of a lake that is there.
-    more = {"name": "to", "type": "string", "default": "all"}
-    later = {**LINE, "fields": [*LINE["fields"], more]}
+    # A later version adds its field, which rows from before have as null.
+    later = {**LINE, "fields": [*LINE["fields"], field("to", "all"), field("by", "me")]}
     newer = client.register_schema(f"{topic}-value", json.dumps(later))
-    client.publish(topic, newer.encode({"n": 9, "tags": [], "to": "me"}), partition=0)
+    line = {"n": 9, "tags": [], "to": "you", "by": "me"}
+    client.publish(topic, newer.encode(line), partition=0)
     archived(tmp_path, client.url, topic, **options)
-    assert typed_rows(tmp_path)[-1]["data"] == {"n": 9, "tags": []}
+    assert typed_rows(tmp_path)[-1]["data"] == line
+
+    # One that leaves a field out or changes it does not: its values are read as those before.
+    client.execute(SetCompatibility(f"{topic}-value", Level.NONE))
+    for other in (LINE, {**LINE, "fields": [{**LINE["fields"][0], "type": "string"}]}):
+        client.register_schema(f"{topic}-value", json.dumps(other))
+    client.publish(topic, schema.encode(lines[1]), partition=0)
+    archived(tmp_path, client.url, topic, **options)
+    assert typed_rows(tmp_path)[-1]["data"] == {**lines[1], "to": "all", "by": "me"}
+
+    with Lake(tmp_path, **options) as lake:
+        (merged,) = compact(lake)
+        (whole,) = (lake.batches(one) for one in merged.files)
+        data = [row["data"] for batch in whole for row in batch.to_pylist()]
+    assert data[1] == {**lines[1], "to": None, "by": None}
+    assert data[3:] == [None, None, line, {**lines[1], "to": "all", "by": "me"}]
     report = verify(LakeReader(tmp_path), client, is_content_read=True)
-    assert (report.problems, report.rows) == ([], 6)
+    assert (report.problems, report.rows) == ([], 7)
     if table is TableFormat.DELTA:
-        assert DeltaTable(str(tmp_path)).to_pyarrow_table(columns=["data"]).num_rows == 6
+        found = DeltaTable(str(tmp_path)).to_pyarrow_table(columns=["data"])
+        assert found.column("data").to_pylist() == data
+
+
+def field(name, default):
+    return {"name": name, "type": "string", "default": default}
 
 
 def test_the_columns_of_a_lake_stay(tmp_path):

@@ -22,6 +22,7 @@ from ...errors import (
     Unavailable,
 )
 from ...model import TopicPartition
+from .followed_schema import FollowedSchema
 from .lake import Lake
 from .manifest import Manifest
 from .partitions import (
@@ -199,6 +200,8 @@ class Archive:
         self.messages = self.commits = self.files = self.bytes = 0
         # Why a topic cannot be archived, by its name or pattern; the others go on.
         self.problems: dict[str, PenstockError] = {}
+        columns = lake.identity.columns
+        self._schema = None if columns is None else FollowedSchema(columns)
         # By log: a topic that is made again has its settings anew.
         self._prepared: set[tuple[TopicPartition, int]] = set()
 
@@ -237,6 +240,8 @@ class Archive:
         found, self.problems = query_topics(self.lake.now, self.remote, self.options.topics)
         with self.remote.connect() as client:
             self._prepare(client, found)
+            if self._schema is not None:
+                self._schema.follow(client, self.lake.now.columns)
         return found
 
     def _prepare(self, client: "Client", found: Sequence[BrokerPartition]) -> None:
@@ -309,14 +314,13 @@ class Archive:
 
     def carry_out(self, planned: CommitPlan) -> Manifest | None:
         """Run the tasks, then commit what they wrote. Returns the manifest; None if every topic had a problem."""
-        columns = self.lake.identity.columns
         staging = Staging(
             root=str(self.lake.root),
             commit=self.lake.next_commit,
             attempt=token_hex(4),
             split=self.lake.identity.split,
             compression=self.options.compression,
-            schema_id=None if columns is None else columns.schema_id,
+            schema_id=None if self._schema is None else self._schema.schema_id,
         )
         answers = self.run_tasks(ArchiveTask(self.remote, staging), planned.tasks)
         done = [msgspec.json.decode(one, type=RangeResult) for one in answers]

@@ -1,7 +1,8 @@
 """The columns of a lake, as its manifests hold them, and the rule by which they change.
 
-A column may be added: files from before have null there. A column may be left out: it stays in the lake, and files from
-then on have null. A column whose type is another one is refused, because no reader could read both.
+A column may be added: files from before have null there. So may a field of a struct. A column may be left out: it stays
+in the lake, and files from then on have null. A column whose type is another one is refused, because no reader could
+read both.
 Types have the names of Delta and Spark: `long`, `timestamp`, {"type": "struct", "fields": [...]}.
 """
 
@@ -127,14 +128,39 @@ def merged(known: Sequence[Column], found: Sequence[Column]) -> list[Column]:
     kept: list[Column] = []
     for one in known:
         now = given.pop(one.name, None)
-        if now is not None and now.type != one.type:
+        if now is not None and not is_grown(one.type, now.type):
             raise Refused(
                 f"column {one.name} of the lake is {_short(one.type)}, not {_short(now.type)}: "
                 "cast it, give it another name, or use another lake"
             )
         is_nullable = one.nullable or now is None or now.nullable
-        kept.append(Column(one.name, one.type, is_nullable))
+        kept.append(Column(one.name, one.type if now is None else now.type, is_nullable))
     return [*kept, *(Column(one.name, one.type) for one in given.values())]
+
+
+def is_grown(known: Kind, now: Kind) -> bool:
+    """Whether a type is the same, or has more fields in its structs, which may be null."""
+    if known == now or isinstance(known, str) or isinstance(now, str):
+        return known == now
+    if known["type"] != now["type"]:
+        return False
+    match known["type"]:
+        case "array":
+            return known["containsNull"] == now["containsNull"] and is_grown(
+                known["elementType"], now["elementType"]
+            )
+        case "map":
+            names = ("keyType", "valueContainsNull")
+            is_same = all(known[name] == now[name] for name in names)
+            return is_same and is_grown(known["valueType"], now["valueType"])
+    fields = {one["name"]: one for one in now["fields"]}
+    for one in known["fields"]:
+        later = fields.pop(one["name"], None)
+        if later is None or later["nullable"] != one["nullable"]:
+            return False
+        if not is_grown(one["type"], later["type"]):
+            return False
+    return all(one["nullable"] for one in fields.values())
 
 
 def _short(kind: Kind) -> str:
