@@ -20,14 +20,14 @@ from penstock.errors import Unavailable
 from penstock.spark import work
 
 from .pipelines import killing
-from .pipelines.killing import die_once
+from .pipelines.killing import checked, die_once
 from .pipelines.test_kills import serving
 from .pipelines.victims import gateway_of
 
 pytestmark = [pytest.mark.tier("test"), pytest.mark.xdist_group("spark")]
 VICTIM = Path(__file__).parent / "work_victim.py"
 BEFORE_COMMIT = "between staging and commit"
-DRIVER_POINTS = ("after the job", BEFORE_COMMIT, "after the commit")
+DRIVER_POINTS = ("after the lease ahead", "after the job", BEFORE_COMMIT, "after the commit")
 DEATHS = 2
 # What a driver takes for a round is leased for longer.
 LEASE_MS = 3000
@@ -69,13 +69,33 @@ def test_every_message_is_done_once_though_the_driver_dies(spark, client, topic,
     # The gate kills a driver twice between staging and commit, and once at each of the other points.
     for turn in range(effort(check=1, test=2 if point == BEFORE_COMMIT else 1, torture=50)):
         publish(client, topic, turn)
-        words = [sys.executable, VICTIM, client.url, topic, to, point, *ways]
+        # Half of what there is, so that the driver holds another round at its death.
+        words = [sys.executable, VICTIM, client.url, topic, to, point, *ways, "5"]
         # Each of them gets the messages of the one before, and no attempt counts: there is only one.
         for _ in range(1 if point == "after the commit" else DEATHS):
             assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
         work_off(spark, client, topic, to)
         assert values(client, to) == Counter(range(10 * turn + 10))
         assert client.dead_letters(topic) == []
+
+
+def test_of_a_queue_whose_drivers_die_exactly_the_poison_is_dead(spark, client, topic, effort):
+    """Messages have one attempt: a death that counted as one would show."""
+    topic, to = queues(client, topic)
+    count = effort(check=100, test=400, torture=200_000)
+    deaths = effort(check=1, test=4, torture=30)
+    poison = {1, count // 2, count - 1}
+    client.configure_topic(topic, max_in_flight=count, max_in_flight_per_consumer=count)
+    client.publish_many(topic, [b"%d" % one for one in range(count)])
+    gateway, text = gateway_of(spark), ", ".join(map(str, sorted(poison)))
+    more = [str(gateway["gateway_port"]), gateway["gateway_secret"], str(count // 4), text]
+    for death in range(deaths):
+        point = DRIVER_POINTS[death % len(DRIVER_POINTS)]
+        words = [sys.executable, VICTIM, client.url, topic, to, point, *more]
+        assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    work_off(spark, client, topic, to, checked(text))
+    assert {int(one.value) for one in client.dead_letters(topic)} == poison
+    assert values(client, to) == Counter({*range(count)} - poison)
 
 
 def dying_rows(mark, victim=0):

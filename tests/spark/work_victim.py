@@ -1,6 +1,6 @@
 """A driver of work that dies at a point of its first round. Its JVM is that of the tests, and lives on.
 
-work_victim.py BROKER TOPIC TO POINT GATEWAY_PORT GATEWAY_SECRET
+work_victim.py BROKER TOPIC TO POINT GATEWAY_PORT GATEWAY_SECRET ROUND [POISON]
 """
 
 import sys
@@ -9,11 +9,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "pipelines"))
 
-from killing import die
+from killing import checked, die
 from victims import _attached
 
 from penstock.client import Client
 from penstock.spark import work
+from penstock.spark.work_ahead import RoundsAhead
 
 
 def arm(point: str) -> None:
@@ -30,13 +31,29 @@ def arm(point: str) -> None:
     def dying_staging(self: Any, *words: Any, **more: Any) -> Any:
         return die() if point == "after the job" else staging(self, *words, **more)
 
+    def dying_begin(self: Any) -> None:
+        begin(self)
+        if point == "after the lease ahead":
+            self.settle()
+            die()
+
     Client.commit_stagings, Client.staging = dying_commit, dying_staging
+    begin, RoundsAhead.begin = RoundsAhead.begin, dying_begin  # type: ignore[method-assign]  # To die there.
 
 
-def main(broker: str, topic: str, to: str, point: str, port: str, secret: str) -> None:
+def main(
+    broker: str,
+    topic: str,
+    to: str,
+    point: str,
+    port: str,
+    secret: str,
+    size: str,
+    poison: str = "",
+) -> None:
     spark = _attached(int(port), secret)
     arm(point)
-    work(spark, topic, "g", lambda rows: rows.select("value"), to=to, url=broker)
+    work(spark, topic, "g", checked(poison), to=to, url=broker, round_messages=int(size))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from ..errors import (
     Unavailable,
 )
 from ..model import check_name
+from .driver_lock import DriverLock
 from .pipelines.remote import Remote
 from .pipelines.spark_errors import (
     error_kind,
@@ -43,11 +45,11 @@ from .sink_options import SinkOptions
 from .work_parts import RowsFailed, run_in_parts
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from ..client import Client, Consumer
     from ..client.leased_messages import Delivered
+    from .work_ahead import Round, RoundsAhead
 
 _LOG = logging.getLogger("penstock.spark")
 ROUND_MESSAGES = 50_000
@@ -178,10 +180,15 @@ class SparkWorker:
 
     def run(self, stop: Event, *, is_once: bool) -> None:
         """Work until `stop`, or with `is_once` until nothing is ready. A broker that is away is waited for."""
+        settings = self._settings
+        with DriverLock(self._job.remote.url, settings.group, settings.name) as lock:
+            self._run_patiently(lock, stop, is_once=is_once)
+
+    def _run_patiently(self, lock: DriverLock, stop: Event, *, is_once: bool) -> None:
         pause_s = _PAUSE_S_MIN
         while True:
             try:
-                self._run_connected(stop, is_once=is_once)
+                self._run_connected(lock, stop, is_once=is_once)
                 return
             except Unavailable as error:
                 if is_once or isinstance(error, SparkGone):
@@ -193,7 +200,7 @@ class SparkWorker:
                 return
             pause_s = min(pause_s * 2, _PAUSE_S_MAX)
 
-    def _run_connected(self, stop: Event, *, is_once: bool) -> None:
+    def _run_connected(self, lock: DriverLock, stop: Event, *, is_once: bool) -> None:
         settings = self._settings
         self._job.remote.require_broker()
         with self._job.remote.connect() as client:
@@ -208,12 +215,23 @@ class SparkWorker:
                 visibility_timeout=max(_LEASE_S, limits["visibility_timeout_ms"] / 1000),
                 extend_for=_EXTEND_FOR,
             )
+            lock.end_former(client)
             if not self._joined(consumer, stop, is_once=is_once):
                 return
             with consumer:
+                lock.note(client)
                 rounds = _Rounds(self._job, client, consumer)
-                while not stop.is_set() and self._round(rounds, limits, is_once=is_once):
-                    pass
+                with self._leasing(consumer) as ahead:
+                    while not stop.is_set() and self._round(rounds, ahead, limits, is_once=is_once):
+                        pass
+
+    def _leasing(self, consumer: "Consumer") -> "RoundsAhead":
+        from .work_ahead import RoundsAhead
+
+        settings = self._settings
+        return RoundsAhead(
+            self._job.spark, consumer, settings.round_messages, has_headers=settings.has_headers
+        )
 
     def _joined(self, consumer: "Consumer", stop: Event, *, is_once: bool) -> bool:
         """Become the driver of the name, once no other one lives; False if `stop` comes before that.
@@ -236,19 +254,27 @@ class SparkWorker:
                 return False
             waited_s += _WAIT_S
 
-    def _round(self, rounds: "_Rounds", limits: dict[str, Any], *, is_once: bool) -> bool:
+    def _round(
+        self, rounds: "_Rounds", ahead: "RoundsAhead", limits: dict[str, Any], *, is_once: bool
+    ) -> bool:
         """Do a round. False if it is the last one, because nothing is ready and nothing more is waited for."""
-        from .work_round import lease_round, limit_reached
+        from .work_round import limit_reached
 
         start_s = time.monotonic()
-        messages_max = self._settings.round_messages
-        held = lease_round(rounds.consumer, messages_max, 0 if is_once else _WAIT_S)
-        if not held:
+        try:
+            leased = ahead.take(0 if is_once else _WAIT_S)
+        except Exception as error:
+            if is_spark_error(error):
+                raise _translated(error) from error
+            raise
+        if leased is None:
             # What a driver of this name had acked and did not commit comes back a moment after it was given up.
             return rounds.free_held() or not is_once
+        held, messages_max = leased.held, self._settings.round_messages
         start_s = start_s if is_once else time.monotonic()
+        ahead.begin()
         try:
-            done = rounds.finish(held)
+            done = rounds.finish(leased, ahead)
         except RoundLost as error:
             _LOG.warning("a round of %s is repeated: %s", self._settings.topic, error)
             return True
@@ -335,17 +361,23 @@ class _Rounds:
         found = self.client.lag(self._settings.group).partitions
         return sum(one.lag for one in found if one.topic == self._settings.topic)
 
-    def finish(self, held: "Polled[Delivered]") -> _RoundResult:
+    def finish(self, leased: "Round", ahead: "RoundsAhead") -> _RoundResult:
         """Run the job and commit. If that raises, what has no answer is given back, and no attempt counts for it."""
-        from .work_round import delivered_before, table_of
+        from .work_round import delivered_before
 
-        result = _RoundResult()
+        held, rows, result = leased.held, leased.rows, _RoundResult()
 
         def run(places: Sequence[int]) -> None:
-            is_whole = len(places) == len(held)
-            part = held if is_whole else [held[place] for place in places]
-            part_rows = rows if is_whole else rows.take([*places])
-            result.outputs += self._commit(part, part_rows, is_whole=is_whole)
+            if len(places) == len(held):
+                result.outputs += self._commit(held, lambda: leased.frame, 0)
+                return
+            part = [held[place] for place in places]
+            part_rows = rows.take([*places])
+            # Settings of the session are those of this part, meanwhile.
+            ahead.settle()
+            with self._shares(part_rows.num_rows) as shares:
+                made = partial(self._spark.createDataFrame, part_rows)
+                result.outputs += self._commit(part, made, shares)
 
         def nack(place: int, failure: RowsFailed) -> None:
             self.consumer.nack([held[place]], str(failure))
@@ -357,7 +389,6 @@ class _Rounds:
                 )
 
         try:
-            rows = table_of(held, has_headers=self._settings.has_headers)
             # Those that were tried before are most likely the ones that fail again: they hold up no others.
             again = delivered_before(rows)
             first = sorted({*range(len(held))} - {*again}) if again else range(len(held))
@@ -374,16 +405,14 @@ class _Rounds:
     def _commit(
         self,
         held: "Polled[Delivered] | Sequence[Delivered]",
-        rows: "pa.Table",
-        *,
-        is_whole: bool,
+        rows: "Callable[[], DataFrame]",
+        shares: int,
     ) -> int:
         """Publish what the job makes of the rows, and ack the messages, together; how many were published."""
         from .work_round import in_requests
 
         key = CommitKey(self._settings.name, self._sequence, WRITER)
-        with self._shares(rows.num_rows, is_whole=is_whole) as shares:
-            staged = self._run_job(rows, key, shares)
+        staged = self._run_job(rows, key, shares)
         with self.client.staging(*key, attempt="answers") as answers:
             try:
                 for one in in_requests(held) if isinstance(held, Polled) else [held]:
@@ -403,11 +432,8 @@ class _Rounds:
         return sum(one.messages for one in staged)
 
     @contextmanager
-    def _shares(self, rows: int, *, is_whole: bool) -> Iterator[int]:
-        """How many tasks read equal shares of a table, inside; 0: not known. Of a part of a round there are many."""
-        if is_whole:
-            yield 0
-            return
+    def _shares(self, rows: int) -> Iterator[int]:
+        """How many tasks read equal shares of a part of a round, inside."""
         conf = self._spark.conf
         # A table that is not local has a task for each record batch; a local one may be worked on without any task.
         wanted = {_LOCAL_BYTES: "0", _BATCH_ROWS: str(-(-rows // _SHARES))}
@@ -420,8 +446,10 @@ class _Rounds:
             for name, known in before.items():
                 conf.set(name, str(known))
 
-    def _run_job(self, rows: "pa.Table", key: CommitKey, shares: int) -> list[StagingHandle]:
-        """Stage what the transform makes of rows, by one job of Spark, whose `shares` tasks read the rows.
+    def _run_job(
+        self, rows: "Callable[[], DataFrame]", key: CommitKey, shares: int
+    ) -> list[StagingHandle]:
+        """Stage what the transform makes of rows, by one job, whose `shares` tasks read them; 0: not known.
 
         RowsFailed, SparkGone, Unavailable; Refused: a column is wrong.
         """
@@ -429,7 +457,7 @@ class _Rounds:
         from .work_round import StageRows, staged_by
 
         try:
-            made = self._transform(self._spark.createDataFrame(rows))
+            made = self._transform(rows())
             if not hasattr(made, "mapInArrow"):
                 raise Refused("the transform returned no DataFrame")
             check_sink_columns(made.schema, has_topic=self._settings.to is not None)

@@ -57,10 +57,12 @@ _TYPES |= {"timestamp": _INSTANT, HEADERS_KIND: _HEADERS}
 _STORED = ("key", "value", "offset", "timestamp", "priority", "expires_at", "schema_id")
 
 
-def lease_round(consumer: "Consumer", messages_max: int, wait_s: float) -> Polled[Delivered]:
-    """Returns messages that are ready, as the group would give them out: waits for the first, and for no other."""
-    parts: list[LeasedPart] = []
-    count = size = 0
+def lease_round(
+    consumer: "Consumer", messages_max: int, wait_s: float, held: Polled[Delivered]
+) -> Polled[Delivered]:
+    """Returns what is held and more, as the group would give it out: waits for the first message, and for no other."""
+    parts: list[LeasedPart] = [*held.parts]
+    count, size = len(held), sum(part.stored_bytes for part in parts)
     while count < messages_max and size < ROUND_BYTES_MAX:
         limit = min(messages_max - count, _POLL_MAX)
         polled = consumer.poll(limit, wait=0 if parts else wait_s)

@@ -32,6 +32,13 @@ def die_once(mark: str, victim: int = 0) -> None:
     os.kill(victim or os.getpid(), signal.SIGKILL)
 
 
+def checked(poison: str) -> Any:
+    """A transform that fails for some values, given as "3, 17"."""
+    value = "CAST(value AS STRING)"
+    made = f"IF({value} IN ({poison or -1}), raise_error('poison'), {value})"
+    return lambda rows: rows.selectExpr(f"CAST({made} AS STRING) AS value")
+
+
 @dataclass(frozen=True)
 class KillingTask:
     """A task's call whose first attempt dies at a point. Runs in a worker of Spark, and changes that one only."""
