@@ -52,6 +52,8 @@ _SHARES = (
     "producers_per_key_max",
     "commit_names_max",
     "commit_names_per_key_max",
+    "members_max",
+    "members_per_key_max",
 )
 
 
@@ -83,6 +85,8 @@ class LimitsConfig:
     producers_per_key_max: int = 5000
     commit_names_max: int = 10_000
     commit_names_per_key_max: int = 1000
+    members_max: int = 20_000
+    members_per_key_max: int = 5000
 
     def __post_init__(self) -> None:
         for name in (

@@ -57,6 +57,7 @@ GROUPS = Share("groups", "groups_max", "groups_per_key_max")
 PIPELINES = Share("pipelines", "pipelines_max", "pipelines_per_key_max")
 PRODUCERS = Share("producers with transactions", "producers_max", "producers_per_key_max")
 COMMIT_NAMES = Share("names of commits", "commit_names_max", "commit_names_per_key_max")
+MEMBERS = Share("members", "members_max", "members_per_key_max")
 QUERY_START_BYTES = Share(
     "bytes of query starts", "query_start_bytes_max", "query_start_bytes_per_key_max"
 )

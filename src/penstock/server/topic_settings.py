@@ -321,6 +321,11 @@ class LimitsSection:
     producers_per_key_max: int = key(5000, "The same of one key.")
     commit_names_max: int = key(10_000, "Names of commits.")
     commit_names_per_key_max: int = key(1000, "The same of one key.")
+    members_max: int = key(
+        20_000,
+        "Members of shared groups; as many of Kafka's groups that the broker assigns or shares.",
+    )
+    members_per_key_max: int = key(5000, "The same of one key.")
 
     def __post_init__(self) -> None:
         self.limits_config()

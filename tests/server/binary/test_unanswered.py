@@ -10,6 +10,7 @@ from penstock.api.members import PollMember
 from penstock.api.principals import LOCAL
 from penstock.api.publish import Acks
 from penstock.api.wire import encode_command
+from penstock.config import LimitsConfig
 from penstock.errors import Internal
 from penstock.server.binary.commands import Commands
 from penstock.server.settings import Settings
@@ -70,7 +71,7 @@ def test_a_poll_of_several_topics_is_answered_whatever_happens(waits, caplog):
             budget=SimpleNamespace(require_room=lambda: None),
             logger=logging.getLogger("test"),
         )
-        member = shared.join("g", "m", "c", ["a", "b"], 10)
+        member = shared.join("g", "m", "c", ["a", "b"], 10, by=LOCAL, limits=LimitsConfig())
         connection, commands = Replies(), Commands(service)
         command = PollMember("g", "m", 0, 10)
         commands.begin(connection, 5, b"".join(encode_command(command, Acks.LEADER, 1000)))

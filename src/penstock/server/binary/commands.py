@@ -63,8 +63,7 @@ class Commands:
     """Carries out requests of connections. A request that waits takes no task."""
 
     def __init__(self, service: BinaryService) -> None:
-        self._service, self._driver = service, service.driver
-        self._loop = service.loop
+        self._service, self._driver, self._loop = service, service.driver, service.loop
         self._shared = SharedGroups(service.driver.driver, service.shared)
         # What to do when a sync is over, by the ticket that it settles: one wake-up for all of them.
         self._unsynced: dict[Ticket, list[Callable[[Ticket], None]]] = {}
@@ -300,7 +299,8 @@ class Commands:
         # A name that is taken takes that member's place.
         self._shared.member_of(command, principal)
         work = partial(self._shared.join, command, principal)
-        self._run(connection, correlation, command, work, partial(self._shared.joined, command))
+        joined = partial(self._shared.joined, command, principal)
+        self._run(connection, correlation, command, work, joined)
 
     def _run(
         self,

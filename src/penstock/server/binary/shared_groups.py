@@ -25,6 +25,7 @@ from ...api.members import (
 from ...api.principals import Principal
 from ...broker.authorise import authorise_member
 from ...broker.groups import check_group
+from ...config import LimitsConfig
 from ...errors import PenstockError, Refused, StaleGeneration
 from ...model import check_name
 from ...runtime.threads import ThreadDriver
@@ -43,6 +44,7 @@ class SharedMember(Protocol):
     polls: int
     host: str
     generation: int
+    owner: str
 
     def release(self, topic: str) -> ReleaseMember: ...
 
@@ -62,6 +64,8 @@ class Registry(Protocol):
         topics: Sequence[str],
         session_s: float,
         *,
+        by: Principal,
+        limits: LimitsConfig,
         in_rounds: bool = False,
     ) -> SharedMember: ...
     def require_free(self, group: str, name: str) -> None: ...
@@ -125,10 +129,12 @@ class SharedGroups:
                     driver.execute(former.release(topic))
         return topics
 
-    def joined(self, command: JoinGroup, topics: Sequence[str]) -> JoinReply:
+    def joined(self, command: JoinGroup, principal: Principal, topics: Sequence[str]) -> JoinReply:
         session_s = command.session_ms / 1000
         member = self._registry.join(
             *(command.group, command.member, command.client, topics, session_s),
+            by=principal,
+            limits=self._driver.node.limits,
             in_rounds=command.in_rounds,
         )
         member.host = command.host

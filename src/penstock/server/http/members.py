@@ -100,7 +100,11 @@ async def _join_shared(request: Request, sent: JoinIn) -> Answer:
     name = check_name(sent.member_id or "http", "member")
     polls = [Poll(topic, group, name, 0, 1000) for topic in topics]
     await request.app.driver.poll(polls, request.principal, 0)
-    member = shared.join(group, sent.member_id, sent.client_id, topics, times[0] / 1000)
+    member = shared.join(
+        *(group, sent.member_id, sent.client_id, topics, times[0] / 1000),
+        by=request.principal,
+        limits=request.app.limits,
+    )
     return json_response(join_out(JoinReply(member.name, _SHARED, False), *times))
 
 

@@ -67,6 +67,9 @@ async def _standing(
         if epoch == _JOIN or there != names:
             if not there:
                 return member, None
+            if member:
+                # Refused before it joins.
+                session.keep_member(group, member)
             client = session.client_id if session.client_id.isidentifier() else "member"
             join = JoinGroup(
                 group,

@@ -1,17 +1,24 @@
 """What the server remembers of members of Kafka clients between their requests, whatever connection these come on."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
+from time import monotonic
 
+from ...api.principals import Principal
+from ...broker.shares import MEMBERS
+from ...config import LimitsConfig
+from ...errors import ShareFull
+from ...kernel import OwnerCounts
 from ..binary.shared_groups import SharedMember
 
 Partition = tuple[bytes, int]
 """Kafka's id of a topic, which no other topic ever has, and the number of a partition."""
 
 NONE_SENT = -1
-# A few KB each. The one that was longest silent goes; its client begins anew when it is told that it is not known.
-_MEMBERS_MAX = 10_000
+# Longer than the sessions of their groups. The client of one that is forgotten begins anew when it is told so.
+_SILENT_S = 600.0
 
 
 @dataclass(slots=True)
@@ -35,38 +42,76 @@ class KafkaMember:
     sent: int = NONE_SENT
     host: str = ""
     share: ShareSession | None = None
+    # When a request of it came last.
+    seen_at: float = 0.0
+
+
+_NONE: OrderedDict[tuple[str, str], KafkaMember] = OrderedDict()
 
 
 class KafkaMembers:
-    """By the name of the principal, the group and the member. Belongs to one event loop."""
+    """By the key of the principal, the group and the member. Belongs to one event loop.
 
-    def __init__(self, members_max: int = _MEMBERS_MAX) -> None:
-        self._members: OrderedDict[tuple[str, str, str], KafkaMember] = OrderedDict()
-        self._members_max = members_max
+    A key has a share of them (`broker/shares.py`). One that is full makes room by members that were silent for longer
+    than any session lasts, and then refuses: no member of another key goes.
+    """
 
-    def find(self, principal: str, group: str, member: str) -> KafkaMember | None:
-        found = self._members.get((principal, group, member))
-        if found is not None:
-            self._members.move_to_end((principal, group, member))
-        return found
+    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+        self._now = now
+        # Those that were silent longest first.
+        self._members: dict[str, OrderedDict[tuple[str, str], KafkaMember]] = {}
+        self._counts = OwnerCounts()
 
-    def keep(self, principal: str, group: str, member: str) -> KafkaMember:
-        """A member that is there, or a new one."""
-        found = self.find(principal, group, member)
-        if found is None:
-            found = self._members[principal, group, member] = KafkaMember()
-            if len(self._members) > self._members_max:
-                self._members.popitem(last=False)
-        return found
+    def find(self, principal: Principal, group: str, member: str) -> KafkaMember | None:
+        of_key = self._members.get(principal.key_id, _NONE)
+        known = of_key.get((group, member))
+        if known is not None:
+            known.seen_at = self._now()
+            of_key.move_to_end((group, member))
+        return known
 
-    def forget(self, principal: str, group: str, member: str) -> None:
-        self._members.pop((principal, group, member), None)
+    def keep(
+        self, principal: Principal, group: str, member: str, limits: LimitsConfig
+    ) -> KafkaMember:
+        """A member that is there, or a new one. ShareFull."""
+        known = self.find(principal, group, member)
+        if known is None:
+            try:
+                MEMBERS.require_room(limits, principal, (self._counts,))
+            except ShareFull:
+                self._forget_silent()
+                MEMBERS.require_room(limits, principal, (self._counts,))
+            known = KafkaMember(seen_at=self._now())
+            self._members.setdefault(principal.key_id, OrderedDict())[group, member] = known
+            self._counts.add(principal.key_id)
+        return known
+
+    def _forget_silent(self) -> None:
+        until = self._now() - _SILENT_S
+        for key_id, of_key in [*self._members.items()]:
+            silent = [*takewhile(lambda place: of_key[place].seen_at < until, of_key)]  # noqa: B023 - used at once
+            for place in silent:
+                self._remove(key_id, place)
+
+    def _remove(self, key_id: str, place: tuple[str, str]) -> None:
+        of_key = self._members.get(key_id, _NONE)
+        if of_key.pop(place, None) is not None:
+            self._counts.remove(key_id)
+            if not of_key:
+                del self._members[key_id]
+
+    def forget(self, principal: Principal, group: str, member: str) -> None:
+        self._remove(principal.key_id, (group, member))
 
     def forget_missed(self, missed: Iterable[SharedMember]) -> None:
         """Forget members of shared groups that were not heard of in time."""
-        gone = {(one.group, one.name) for one in missed}
-        for key in [key for key in self._members if key[1:] in gone]:
-            del self._members[key]
+        for member in missed:
+            self._remove(member.owner, (member.group, member.name))
 
     def of_group(self, group: str) -> dict[str, KafkaMember]:
-        return {name: found for (_, other, name), found in self._members.items() if other == group}
+        return {
+            name: known
+            for of_key in self._members.values()
+            for (other, name), known in of_key.items()
+            if other == group
+        }

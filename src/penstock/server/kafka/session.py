@@ -91,14 +91,14 @@ class KafkaSession:
 
     def find_member(self, group: str, name: str) -> KafkaMember | None:
         """What is known of a member that acts for the same principal, on this connection or another."""
-        return self.members.find(self.principal.key_id, group, name)
+        return self.members.find(self.principal, group, name)
 
     def keep_member(self, group: str, name: str) -> KafkaMember:
-        """A member to remember, known or new."""
-        return self.members.keep(self.principal.key_id, group, name)
+        """A member to remember, known or new. ShareFull."""
+        return self.members.keep(self.principal, group, name, self.limits)
 
     def forget_member(self, group: str, name: str) -> None:
-        self.members.forget(self.principal.key_id, group, name)
+        self.members.forget(self.principal, group, name)
 
     @property
     def limits(self) -> LimitsConfig:

@@ -69,9 +69,9 @@ async def heartbeat(session: KafkaSession, request: Values) -> Values:
         if request["subscribed_topic_names"] is not None:
             _check_awaited({*topics} - {*there})
         await _join(session, check_group(group), name, there)
+        known = session.keep_member(group, name)
     except PenstockError as error:
         return {"error_code": group_code_of(error), "error_message": str(error)}
-    known = session.keep_member(group, name)
     known.topics, known.host = tuple(sorted(set(topics))), f"/{session.connection.client}"
     return {
         "member_id": member,
@@ -117,7 +117,9 @@ async def _join(session: KafkaSession, group: str, name: str, topics: Sequence[s
     with suppress(PartitionFaulty):
         await session.poll([Poll(topic, group, name, 0, 1000) for topic in topics], 0)
     client = session.client_id if session.client_id.isidentifier() else "member"
-    shared.join(group, name, client, topics, _SESSION_S)
+    shared.join(
+        group, name, client, topics, _SESSION_S, by=session.principal, limits=session.limits
+    )
 
 
 async def _leave(session: KafkaSession, group: str, name: str) -> None:
