@@ -40,9 +40,10 @@ def kinds(world: World) -> list[EventKind]:
     return [one.kind for one in world.node.recovery]
 
 
-@pytest.mark.parametrize("given_again", [0, 2])
+@pytest.mark.parametrize("given_again", [1, 2])
 def test_an_older_copy_that_ends_where_the_log_does_or_behind_is_faulty(given_again: int) -> None:
-    """The copy has two messages that were never synced. A power cut took them, and two others may have come since."""
+    """The copy has two messages that were never synced. A power cut took them, and others have come since. (As long as
+    none has, the log would hold again what was written to it last.)"""
     world = used()
     world.publish(b"c")
     world.publish(b"d")

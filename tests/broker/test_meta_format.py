@@ -10,6 +10,7 @@ from penstock.api.schemas import Reference
 from penstock.broker.keys import KeyRevoked, KeyStored, Secret
 from penstock.broker.meta import FORMAT, META_LOG_ID, MetaMachine, MetaRecord
 from penstock.broker.queries import QueryForgotten, QueryStarted
+from penstock.broker.reigns import ReignBegun
 from penstock.broker.scram import ScramStored, ScramVerifier, SecretVerifiers
 from penstock.broker.topics import (
     FilesPlanned,
@@ -88,6 +89,8 @@ RECORDS: tuple[MetaRecord, ...] = (
     CompatibilitySet("", "FULL"),
     CompatibilitySet("orders-value", "NONE"),
     ModeSet("orders-value", "READONLY"),
+    ReignBegun(257, 1),
+    ReignBegun(514, 2, True, (2, 3)),
 )
 
 
@@ -113,15 +116,22 @@ def test_the_file_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "later"), [(3, ScramStored | SchemaRecord), (4, SchemaRecord), (5, ())]
+    ("version", "later"),
+    [
+        (3, ScramStored | SchemaRecord | ReignBegun),
+        (4, SchemaRecord | ReignBegun),
+        (5, ReignBegun),
+        (6, ReignBegun),
+    ],
 )
 def test_a_former_version_is_read(version: int, later: type) -> None:
-    """Version 3 had no verifiers of keys, version 4 no schemas, version 5 no owners of starts of queries."""
+    """Version 3 had no verifiers of keys, version 4 no schemas, version 5 no owners of starts of queries, version 6
+    no reigns."""
     former = GOLDEN.with_name(f"meta-{version}.bin").read_bytes()
     ((head, batch),) = batches_in(former)
     found = tuple(FORMAT.from_batch(batch, head, "golden"))
     expected = (one for one in RECORDS if not isinstance(one, later))
-    assert found == tuple(one for one in expected if getattr(one, "owner", "") == "")
+    assert found == tuple(one for one in expected if version > 5 or getattr(one, "owner", "") == "")
 
 
 def test_a_snapshot_makes_the_same_state_from_nothing() -> None:
@@ -136,10 +146,11 @@ def test_a_snapshot_makes_the_same_state_from_nothing() -> None:
     assert again.schemas.subjects == machine.schemas.subjects
     assert again.queries.by_name == machine.queries.by_name
     assert again.queries.counts.of("pk-0123456789ab") == 1
+    assert again.reigns.begun_in_all_logs == machine.reigns.begun_in_all_logs == 256
     assert (again.topics.by_id, again.topics.ends) == (machine.topics.by_id, machine.topics.ends)
 
 
-@pytest.mark.parametrize("version", [1, 2, 7])
+@pytest.mark.parametrize("version", [1, 2, 8])
 def test_another_version_is_refused_by_name(version: int) -> None:
     disk = SimDisk()
     log, _ = open_log(disk, "meta", log_id=META_LOG_ID, config=LogConfig())
@@ -150,7 +161,7 @@ def test_another_version_is_refused_by_name(version: int) -> None:
     # Where the topics of version 2 were.
     disk.make_directories("topics/orders.1/partition-0/messages")
     before = disk.tree()
-    said = f"meta holds records of version {version}, and this Penstock reads version 3 to 6 only"
+    said = f"meta holds records of version {version}, and this Penstock reads version 3 to 7 only"
     with pytest.raises(UnsupportedFormat, match=said):
         World(disk)
     assert disk.tree() == before

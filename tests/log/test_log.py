@@ -419,7 +419,8 @@ def test_an_epoch_ends_where_the_next_one_begins():
     assert [log.end_of_epoch(Epoch(epoch)) for epoch in (2, 3, 4, 5, 7, 8, 9, 11, 12)] == [
         *(0, 4, 4, 8, 8, 12, 12, 12, 12)
     ]
-    assert log.end == (11, 12)
+    # That of the last batch: state that is decided at this end may outlive an epoch in which nothing was written.
+    assert log.end == (8, 12)
     with pytest.raises(AssertionError):
         log.begin_epoch(Epoch(11))
 

@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pytest
 
+from penstock.broker.catalogue import Catalogue
 from penstock.broker.node import Node
 from penstock.broker.partition.outbox import Channel
 from penstock.codec import Head
 from penstock.log import Log
 from penstock.log.reign import FollowingReign
-from penstock.model import Buffer, Epoch
+from penstock.model import Buffer, Epoch, LogEnd
 from penstock.replication import replica, storage
 from penstock.replication.frames import Durable
 from penstock.replication.leader import Leader
@@ -29,7 +30,7 @@ def commit_counts_too_few(patch: pytest.MonkeyPatch) -> None:
 
 
 def epoch_not_raised(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Log, "begin_epoch", lambda log, epoch: None)
+    patch.setattr(Leader, "epoch_for", lambda leader, log: log.epoch)
     patch.setattr(Leader, "next_epoch", lambda leader, epoch: max(epoch, Epoch(257)))
 
 
@@ -112,6 +113,21 @@ def forced_epoch_not_told(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Leader, "hello_to", lambda self: msgspec.structs.replace(hello_to(self), forced_epoch=0)
     )
+
+
+def reign_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Catalogue, "_record_reign", lambda node, epoch, now: None)
+
+
+def state_decided_in_an_epoch_without_a_batch(patch: pytest.MonkeyPatch) -> None:
+    def end(log: Log) -> LogEnd:
+        return LogEnd(Epoch(max(log.epoch, log.reign.epoch)), log.end_offset)
+
+    patch.setattr(Log, "end", property(end))
+
+
+def checkpoints_know_a_meta_that_is_cut(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(storage.Storage, "forget_meta", lambda self: None)
 
 
 PLANTED: tuple[Plant, ...] = (

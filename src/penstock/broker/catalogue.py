@@ -8,6 +8,7 @@ moved to `set-aside`, never removed.
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ..api.health import EventKind, RecoveryEvent
@@ -28,7 +29,7 @@ from ..journeys.latency import Latencies
 from ..log import Log, open_log
 from ..log.checkpoint import MetaMark
 from ..log.journal import Journal
-from ..log.reign import ALONE, Reign, go_on
+from ..log.reign import ALONE, NodeReign, Reign
 from ..model import Epoch, LogEnd, Offset, check_name
 from ..ports import Disk, Entropy, Zones
 from ..schedules.timing import UtcOnly
@@ -64,6 +65,7 @@ from .partition.publishing import Router, not_a_partition
 from .partition.slots import Fault, Partitions, fault_of
 from .planned_files import PlannedFiles, PlannedPartitions
 from .recovery import log_events, partition_events, snapshot_events
+from .reigns import ReignBegun
 from .topics import (
     INTERNAL_PREFIX,
     FilesPlanned,
@@ -104,7 +106,7 @@ class Catalogue:
         zones: Zones | None = None,
         reign: Reign = ALONE,
     ) -> None:
-        self.reign = reign
+        self.reign: Reign = reign if reign.is_shared else NodeReign()
         self.disk, self.entropy, self.limits = disk, entropy, limits
         self.zones: Zones = zones or UtcOnly()
         self.cache, self.prefetch = BatchCache(cache_bytes), PrefetchCache()
@@ -125,7 +127,7 @@ class Catalogue:
             log_id=META_LOG_ID,
             config=META_CONFIG,
             may_create=not [*paths_in_topics(disk)],
-            reign=reign,
+            reign=self.reign,
         )
         self.recovery.extend(log_events(META, found))
         # On whose behalf the command that is under way runs.
@@ -134,13 +136,13 @@ class Catalogue:
         self._machine = MetaMachine()
         self.topics, self.queries = self._machine.topics, self._machine.queries
         self.keys, self.schemas = self._machine.keys, self._machine.schemas
-        self._files = PlannedFiles(disk, reign, self.topics)
+        self._files = PlannedFiles(disk, self.reign, self.topics)
         replayed = self.meta.recover(self._machine, message_end=own_end(log))
         self.recovery.extend(snapshot_events(replayed))
         self._records_since_snapshot = replayed.records
         self._mark = MetaMark(log.end)
-        # The latest that a partition knows of a meta that is not this one.
-        self._epoch_elsewhere = -1
+        self.reign.found(self._machine.epoch)
+        self.begin_reign(now)
         self.open: dict[str, Topic] = {}
         # Topics of our own, which no command names.
         self.internal: dict[str, Topic] = {}
@@ -149,25 +151,44 @@ class Catalogue:
             self._add(
                 facts, [self._open_known(facts, number, now) for number in range(facts.partitions)]
             )
-        if self._epoch_elsewhere >= log.epoch:
-            # Or this meta would grow past what the other one was, and could no longer be told from it.
-            go_on(log, Epoch(self._epoch_elsewhere))
-            self._sync(with_checkpoint=True)
+        known = {*self.topics.ends.values()}
+        changed = [one for one in (each.ends() for each in self.partitions()) if one not in known]
         # On a full disk the next start does it again.
         with suppress(NoSpace):
-            self.record_meta([*records, *(one.ends() for one in self.partitions())], now)
+            self.record_meta([*records, *changed], now)
+            self._note_meta()
             for one in self.partitions():
                 one.ends_noted()
+
+    def _note_meta(self) -> None:
+        """Have one checkpoint say how far meta is: an older one that is put back is noticed then, though no partition
+        may write another checkpoint before a crash. Where other nodes have meta, too, they would notice it."""
+        if not self.reign.is_shared:
+            for partition in self.partitions()[:1]:
+                partition.messages.sync(with_checkpoint=True)
+
+    def _record_reign(self, epoch: Epoch, *, now: Now) -> None:
+        """Make it durable that the node begins an epoch, before it writes anything else in it."""
+        self.record_meta([ReignBegun(epoch, *self.reign.mandate)], now)
+
+    def begin_reign(self, now: Now) -> None:
+        """NoSpace: a leader does not lead then. A node alone can be read, and each change tries again."""
+        try:
+            self.reign.begin(partial(self._record_reign, now=now))
+        except NoSpace:
+            if self.reign.is_shared:
+                raise
 
     def _require_known_meta(self, messages: Log) -> None:
         """Raise DamagedFile if the checkpoint of a message log knows more of meta than there is.
 
         The checkpoint that this start writes knows this meta: it may be the only one of a life that a crash ends.
         """
-        if not (reason := meta_beyond(messages, self.meta.log)):
+        if not (reason := meta_beyond(messages, self.meta.log, reign=self.reign.epoch)):
             messages.meta = self._mark
             return
-        self._epoch_elsewhere = max(self._epoch_elsewhere, messages.meta.end.epoch)
+        # Or this meta would grow past what the other one was, and could no longer be told from it.
+        self.reign.found(messages.meta.end.epoch)
         raise DamagedFile(f"{messages.directory}/checkpoint", reason)
 
     def _prepare(self, prepared: PlannedPartitions, now: Now) -> None:
@@ -201,6 +222,7 @@ class Catalogue:
             self.zones,
             self.reign,
             self.group_owners,
+            self._machine.reigns.begun_in_all_logs,
         )
 
     def _open_known(self, facts: TopicFacts, number: int, now: Now) -> Partition | Fault:

@@ -25,6 +25,7 @@ from ..schemas.records import (
 from .directories import SET_ASIDE, paths_in_topics
 from .keys import KeyRecord, KeyRevoked, Keys, KeyStored
 from .queries import Queries, QueryForgotten, QueryRecord, QueryStarted
+from .reigns import ReignBegun, Reigns
 from .scram import ScramStored
 from .topics import TopicRecord, Topics
 
@@ -37,10 +38,10 @@ _ANY_EPOCH = Epoch((1 << 63) - 1)
 # Where keys were before they came to meta.
 _FORMER_KEYS = "keys.json"
 
-MetaRecord = TopicRecord | QueryRecord | KeyRecord | SchemaRecord
+MetaRecord = TopicRecord | QueryRecord | KeyRecord | SchemaRecord | ReignBegun
 # Version 1 had no keys, topics of version 2 were in no namespace, keys of version 3 had no verifiers of SCRAM,
-# version 4 had no schemas, and starts of queries of version 5 had no owners.
-FORMAT: RecordFormat[MetaRecord] = RecordFormat(MetaRecord, version=6, oldest=3)
+# version 4 had no schemas, starts of queries of version 5 had no owners, and version 6 had no reigns.
+FORMAT: RecordFormat[MetaRecord] = RecordFormat(MetaRecord, version=7, oldest=3)
 
 
 class MetaMachine:
@@ -48,7 +49,17 @@ class MetaMachine:
 
     def __init__(self) -> None:
         self.topics, self.queries, self.keys = Topics(), Queries(), Keys()
-        self.schemas = Registry()
+        self.schemas, self.reigns = Registry(), Reigns()
+
+    @property
+    def epoch(self) -> Epoch:
+        """The latest that meta knows any log of the node to have been in."""
+        latest = 0 if self.reigns.latest is None else self.reigns.latest.epoch
+        for one in self.topics.ends.values():
+            latest = max(
+                [latest, *(end[0] for end in (one.messages, one.state, one.delayed) if end)]
+            )
+        return Epoch(latest)
 
     def apply(self, record: MetaRecord) -> None:
         match record:
@@ -65,6 +76,8 @@ class MetaMachine:
                 | SchemaIdsUsed()
             ):
                 self.schemas.apply(record)
+            case ReignBegun():
+                self.reigns.apply(record)
             case _:
                 self.topics.apply(record)
 
@@ -73,6 +86,7 @@ class MetaMachine:
         yield from self.queries.snapshot()
         yield from self.keys.snapshot()
         yield from self.schemas.snapshot()
+        yield from self.reigns.snapshot()
 
 
 def require_format(disk: Disk) -> None:
@@ -102,11 +116,14 @@ def read_meta(disk: Disk) -> tuple[MetaMachine, Log]:
     return machine, log
 
 
-def meta_beyond(messages: Log, meta: Log) -> str:
-    """Why a meta cannot be the one that the checkpoint of a message log knew; empty if it can."""
+def meta_beyond(messages: Log, meta: Log, *, reign: int = 0) -> str:
+    """Why a meta cannot be the one that the checkpoint of a message log knew; empty if it can.
+
+    The epoch of the `reign` that opens the log is in meta already, and no checkpoint can know it yet.
+    """
     seen = messages.meta.end
     end = min(meta.end_offset, meta.end_of_epoch(seen.epoch))
-    if seen.offset <= end and seen.epoch <= meta.epoch:
+    if seen.offset <= end and seen.epoch <= meta.epoch and not 0 < reign <= seen.epoch:
         return ""
     return (
         f"it knows {META}/ to offset {seen.offset}, and that ends at {end}: {META}/ is an older copy, or has "

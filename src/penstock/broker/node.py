@@ -227,6 +227,9 @@ class Node(Catalogue):
 
         So many partitions in which something is due have their turn now. The others are due still.
         """
+        if not self.reign.is_begun and not self.reign.is_shared:
+            # The disk was full when it opened.
+            self.begin_reign(now)
         due = self._take_due(now, partitions_max)
         machines = (self.assigned, self.classic, self.transactions, self.commits)
         steps: list[Callable[[], int | None]] = [
@@ -296,6 +299,8 @@ class Node(Catalogue):
         """
         self._see(now)
         has_moved = False
+        if not self.reign.is_begun:
+            return False
         with suppress(NoSpace):
             has_moved = self.transactions.decide_staged(now)
             has_moved = self.commits.decide_staged(now) or has_moved

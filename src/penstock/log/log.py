@@ -123,8 +123,23 @@ class Log:
         return self.epochs[-1].epoch
 
     @property
+    def next_epoch(self) -> Epoch:
+        """The epoch of whoever writes the log now, which its next batch will be in."""
+        return max(self.epochs[-1].epoch, self.reign.epoch)
+
+    @property
+    def reign_start(self) -> Offset:
+        """The end that the log had when the node began to write it."""
+        last = self.epochs[-1]
+        return last.offset if last.epoch == self.reign.epoch else self.end_offset
+
+    @property
     def end(self) -> LogEnd:
-        return LogEnd(self.epochs[-1].epoch, self.end_offset)
+        """The end, with the epoch of the last batch: one that has begun and has no batch is known here alone."""
+        last = self.epochs[-1]
+        if last.offset == self.end_offset and len(self.epochs) > 1:
+            last = self.epochs[-2]
+        return LogEnd(last.epoch, self.end_offset)
 
     @property
     def size(self) -> int:
@@ -132,28 +147,36 @@ class Log:
 
     def begin_epoch(self, epoch: Epoch) -> None:
         """Write in a new epoch from now on. The next sync makes that durable too."""
+        self.note_epoch(epoch)
+        self.changed_checkpoint()
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        """Note that a batch at the end is the first one of an epoch: its head says so, and no checkpoint has to."""
         assert epoch > self.epoch, f"epoch {epoch} after {self.epoch}"
         if self.epochs[-1].offset == self.end_offset:
             self.epochs.pop()
         self.epochs.append(EpochStart(epoch, self.end_offset))
-        self.changed_checkpoint()
 
     def append(self, encoded: Encoded, *, now_ns: int) -> AppendResult:
         """Write a verified batch at the end; it is readable on return and durable after a sync."""
         head, body, active = encoded.head, encoded.body, self.segments[-1]
         if self.must_roll(active, head, now_ns):
             active = self.roll()
-        base_offset = self.end_offset
+        base_offset, epoch = self.end_offset, self.epochs[-1].epoch
+        if is_new_epoch := epoch != self.reign.epoch:
+            epoch = self.reign.epoch_for(self)
         placed = place(
             head,
             base_offset=base_offset,
             unsynced=base_offset - self.durable_end,
-            epoch=self.epochs[-1].epoch,
+            epoch=epoch,
             # A clock that steps back must not make later messages look older than earlier ones.
             append_time=max(now_ns, self.append_time),
         )
         packed = pack_head(placed, seed=self.seed)
         active.append(placed, packed, *body)
+        if is_new_epoch and epoch > self.epoch:
+            self.note_epoch(epoch)
         # Bytes only: the caller may still write to any other buffer.
         is_kept = len(body) == 1 and type(body[0]) is bytes and head.length <= _KEPT_BYTES_MAX
         self._kept_offset = base_offset if is_kept else -1
@@ -172,7 +195,7 @@ class Log:
         active = self.segments[-1]
         if self.must_roll(active, batches[0].head, now_ns):
             active = self.roll()
-        size, offset, epoch = active.size, self.end_offset, self.epochs[-1].epoch
+        size, offset, epoch = active.size, self.end_offset, self.reign.epoch_for(self)
         append_time = max(now_ns, self.append_time)
         heads: list[Head] = []
         pieces: list[tuple[Buffer, ...]] = []
@@ -191,6 +214,8 @@ class Log:
             pieces.append((pack_head(placed, seed=self.seed), *encoded.body))
             size, offset = size + head.length, Offset(offset + head.last_delta + 1)
         active.append_run(heads, [part for parts in pieces for part in parts])
+        if epoch > self.epoch:
+            self.note_epoch(epoch)
         self._kept_offset, self._kept = -1, None
         self.bytes_appended += sum(one.length for one in heads)
         self.end_offset, self.append_time = offset, append_time
@@ -224,6 +249,15 @@ class Log:
         if messages + head.last_delta > _RELATIVE_OFFSET_MAX:
             return False
         return config.segment_messages_max == OFF or messages < config.segment_messages_max
+
+    @property
+    def bytes_unchecked(self) -> int:
+        """How many bytes there are behind the checkpoint."""
+        return self.bytes_appended - self._bytes_checkpointed
+
+    def count_unchecked(self, size: int) -> None:
+        """Count bytes that were read behind the checkpoint towards the next one."""
+        self._bytes_checkpointed -= size
 
     def roll(self) -> Segment:
         """Append to a new segment from now on. The next plan syncs the old one before it. Returns the new one."""
@@ -378,13 +412,12 @@ class Log:
 
     def plan_sync(self, *, with_checkpoint: bool = False) -> SyncPlan:
         """Returns the syncs that make everything appended so far durable, old segments before new ones."""
-        bytes_unchecked = self.bytes_appended - self._bytes_checkpointed
         checkpoint = None
         if (
             with_checkpoint
             or self._checkpoint_changes > self._checkpoint_changes_saved
             or self._is_active_unnamed()
-            or bytes_unchecked >= self.config.checkpoint_bytes
+            or self.bytes_unchecked >= self.config.checkpoint_bytes
         ):
             # If the directory is gone, running the plan says so to those that wait for this log.
             self.segments[-1].save_index()

@@ -94,6 +94,7 @@ class Examination:
         """Cut what a crash tore, remove leftovers, and sync. Returns the log and what was done."""
         try:
             _remove_leftovers(self.log, self.names, self.bases)
+            self.log.reign.found(self.log.epoch)
             if self.broken is not None:
                 _cut(self.log, *self.broken, self.recovery)
             _settle(self.log, self.recovery)
@@ -337,7 +338,7 @@ def _take_over(log: Log, found: StoredBatch) -> None:
     if head.epoch < log.epoch or head.append_time < log.append_time:
         raise BrokenBatch(found.position, "it is older than the batch before it")
     if head.epoch > log.epoch:
-        log.begin_epoch(Epoch(head.epoch))
+        log.note_epoch(Epoch(head.epoch))
     log.end_offset, log.append_time = Offset(head.next_offset), head.append_time
 
 
@@ -406,17 +407,27 @@ def set_aside(disk: Disk, segment: Segment, position: int) -> str | None:
 
 
 def _settle(log: Log, recovery: Recovery) -> None:
-    """Sync what was found before any caller sees it, and go on in a new epoch if offsets may have been used and the
-    reign gives one."""
-    if recovery.is_clean and log.segments:
-        log.durable_end = log.end_offset
-        for segment in log.segments:
-            segment.synced_size = segment.size
-        # The next sync also takes back that the log is closed.
-        log.changed_checkpoint()
-        return
+    """Sync what was found before any caller sees it. A log that was cut or made goes on in a new epoch, durably, if the
+    reign gives one; of any other one no checkpoint is written.
+    """
+    is_changed = recovery.cut_at is not None or log.saved_checkpoint is None or not log.segments
     if not log.segments:
         log.add_segment(log.end_offset)
-    go_on(log, log.epoch)
-    log.changed_directory()
-    log.sync(with_checkpoint=True)
+    if is_changed or not (recovery.is_clean or log.reign.has_one_epoch):
+        go_on(log, log.epoch)
+        log.changed_directory()
+        log.sync(with_checkpoint=True)
+        return
+    if log.segments[-1].base_offset > log.settled_to:
+        # It may have been begun after the last sync.
+        log.changed_directory()
+    if recovery.scanned_bytes:
+        log.count_unchecked(recovery.scanned_bytes)
+        log.sync()
+        return
+    log.durable_end = log.end_offset
+    for segment in log.segments:
+        segment.synced_size = segment.size
+    if not log.reign.has_one_epoch:
+        # The next sync also takes back that the log is closed.
+        log.changed_checkpoint()

@@ -42,7 +42,7 @@ def _append(log: Log, head: Head, body: memoryview) -> None:
     if log.must_roll(active, head, head.append_time):
         active = log.roll()
     if head.epoch > log.epoch:
-        log.begin_epoch(Epoch(head.epoch))
+        log.note_epoch(Epoch(head.epoch))
     unsynced = min(head.base_offset - log.durable_end, UNSYNCED_MAX)
     placed = head._replace(unsynced=unsynced)
     active.append(placed, pack_head(placed, seed=log.seed), body)

@@ -1,17 +1,33 @@
 """Who writes the logs of a data directory: one node alone, or a leader that others follow.
 
-A node alone goes on in the next epoch wherever a crash may have taken offsets that were used. Where others have the
-same logs, epochs are given out: two nodes that both took the next one would write different batches in it.
+A node begins one epoch for all of its logs at each start, and has it in meta, durably, before it appends to any of
+them. In a log it begins with the first batch: until then nothing of that log changes. Where others have the same logs,
+epochs are given out: two nodes that both took the next one would write different batches in it.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..codec import Head
+from ..errors import NoSpace
 from ..model import Buffer, Epoch, Offset
 
 if TYPE_CHECKING:
     from .log import Log
+
+
+class Mandate(NamedTuple):
+    """Why a node may begin an epoch: its number, 0 if it is alone, whether a person had it lead although it may lack
+    what was acknowledged, and the nodes that have promised to follow no earlier epoch."""
+
+    node: int = 0
+    is_forced: bool = False
+    asked: tuple[int, ...] = ()
+
+
+RecordEpoch = Callable[[Epoch], None]
+"""Makes it durable that the node begins an epoch. NoSpace: it did not."""
 
 
 class Tap(Protocol):
@@ -43,6 +59,36 @@ class Reign(Protocol):
         """Whether another node leads now: what would still be written here is in no history, and would be cut."""
         ...
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the epoch of the node is in meta: durable, and committed where other nodes have the logs, too."""
+        ...
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch that all logs of the node are written in; 0: it has not begun, or each log has its own."""
+        ...
+
+    @property
+    def has_one_epoch(self) -> bool:
+        """Whether the epoch of the node begins in a log with its first batch, and not when the log is opened."""
+        ...
+
+    @property
+    def mandate(self) -> "Mandate": ...
+
+    def begin(self, record: "RecordEpoch") -> None:
+        """Begin the epoch of the node. NoSpace: it could not be recorded."""
+        ...
+
+    def found(self, epoch: Epoch) -> None:
+        """Offsets were used in this epoch, by whomever: the node writes in a later one."""
+        ...
+
+    def epoch_for(self, log: "Log") -> Epoch:
+        """The epoch of the next batch of a log. NoSpace: the node could not begin one."""
+        ...
+
     def next_epoch(self, epoch: Epoch) -> Epoch:
         """The epoch to go on in where offsets may have been used in `epoch`; the same one: nothing has to begin."""
         ...
@@ -59,9 +105,20 @@ class Reign(Protocol):
 
 
 class LocalReign:
-    """A node that has its logs for itself."""
+    """A log without a node around it, whose epochs are its own."""
 
-    is_shared = is_over = False
+    is_shared = is_over = has_one_epoch = False
+    is_begun = True
+    epoch, mandate = Epoch(0), Mandate()
+
+    def begin(self, record: "RecordEpoch") -> None:
+        """Each log begins its own."""
+
+    def found(self, epoch: Epoch) -> None:
+        """No other log has to be written in a later one."""
+
+    def epoch_for(self, log: "Log") -> Epoch:
+        return log.epoch
 
     def next_epoch(self, epoch: Epoch) -> Epoch:
         return Epoch(epoch + 1)
@@ -76,16 +133,64 @@ class LocalReign:
         return log.durable_end
 
 
+class NodeReign(LocalReign):
+    """A node that has its logs for itself, from one start to the next.
+
+    Without room for the record the epoch is not begun: everything can be read, and each append tries again.
+    """
+
+    has_one_epoch = True
+
+    def __init__(self) -> None:
+        self.is_begun = False
+        self._used = Epoch(0)
+        self._record: RecordEpoch = _ignore
+
+    def begin(self, record: "RecordEpoch") -> None:
+        self._record = record
+        self._begin()
+
+    def found(self, epoch: Epoch) -> None:
+        """A log that was repaired, adopted, or written by a version with an epoch for each log, may be ahead."""
+        self._used = max(self._used, epoch)
+        if self.is_begun and epoch >= self.epoch:
+            self.is_begun, self.epoch = False, Epoch(0)
+            with suppress(NoSpace):
+                self._begin()
+
+    def _begin(self) -> None:
+        # The record itself is written in the epoch, too.
+        self.epoch = Epoch(self._used + 1)
+        try:
+            self._record(self.epoch)
+        except NoSpace:
+            self.epoch = Epoch(0)
+            raise
+        self._used, self.is_begun = self.epoch, True
+
+    def epoch_for(self, log: "Log") -> Epoch:
+        if not self.epoch:
+            self._begin()
+        return self.epoch
+
+    def next_epoch(self, epoch: Epoch) -> Epoch:
+        return max(epoch, self.epoch)
+
+
 class FollowingReign(LocalReign):
     """Logs that another node writes: here no epoch ever begins by itself."""
 
-    is_shared = True
+    is_shared = has_one_epoch = True
 
     def next_epoch(self, epoch: Epoch) -> Epoch:
         return epoch
 
 
 ALONE, FOLLOWING = LocalReign(), FollowingReign()
+
+
+def _ignore(_epoch: Epoch) -> None:
+    return
 
 
 def go_on(log: "Log", epoch: Epoch) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from ..codec import Head
 from ..errors import Fenced, Refused
 from ..log import Log
+from ..log.reign import Mandate, RecordEpoch
 from ..model import Buffer, Epoch, Offset
 from .frames import LEVEL, Hello
 from .stream import Event, Stream
@@ -29,7 +30,7 @@ class Leader:
     `committed` has the ends that are known to be committed from before, by path: readers see no less than these.
     """
 
-    is_shared = True
+    is_shared = has_one_epoch = True
 
     def __init__(
         self,
@@ -39,14 +40,20 @@ class Leader:
         committed: Mapping[str, int] | None = None,
         memory_bytes: int = MEMORY_BYTES,
         window_bytes: int = WINDOW_BYTES,
+        asked: Iterable[int] = (),
     ) -> None:
-        """`hello` is what this node says of itself to each follower; its epoch is that of the reign."""
+        """`hello` is what this node says of itself to each follower; its epoch is that of the reign. The nodes `asked`
+        have promised to follow no earlier one."""
         self.hello, self.min_isr = hello, min_isr
         self.epoch = Epoch(hello.epoch)
+        is_forced = hello.forced_epoch == hello.epoch
+        self.mandate = Mandate(hello.node, is_forced, tuple(asked))
         self.window_bytes = window_bytes
         self.logs: dict[str, Log] = {}
         self.numbers: dict[str, int] = {}
         self.streams: list[Stream] = []
+        # The sequence of the record that says that this reign has begun.
+        self._begun_at = 0
         # The epoch of another node that leads now; 0: none is known.
         self.fenced_by = 0
         # Another node leads, or is about to: nothing more is committed here.
@@ -74,8 +81,23 @@ class Leader:
 
     @property
     def has_quorum(self) -> bool:
-        """Whether anything can be committed now; if not, what asks for copies is refused before it is appended."""
+        """Whether anything can be committed now."""
         return self.in_sync >= self.min_isr and not self.fenced_by
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the record of this reign is committed: before that, nothing that a client asks for is."""
+        return self.committed >= self._begun_at
+
+    def begin(self, record: RecordEpoch) -> None:
+        record(self.epoch)
+        self._begun_at = self.sequence
+
+    def found(self, epoch: Epoch) -> None:
+        """No log is in a later epoch than the one that this node was promised."""
+
+    def epoch_for(self, log: Log) -> Epoch:
+        return self.epoch
 
     def next_epoch(self, epoch: Epoch) -> Epoch:
         """All is written in the epoch of the reign, which is later than any that a log had before."""
@@ -86,8 +108,6 @@ class Leader:
 
     def opened(self, log: Log) -> None:
         path = log.directory
-        if log.epoch < self.epoch:
-            log.begin_epoch(self.epoch)
         log.tap = self
         self.logs[path] = log
         self.numbers.setdefault(path, len(self.numbers))

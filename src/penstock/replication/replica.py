@@ -1,7 +1,8 @@
 """A replica: the logs of a data directory that another node writes. It stores, and nothing else.
 
 There is no machine and nothing is applied. What it has at any time is what a power cut could have left of the leader,
-and a node opens that as it opens what a crash left: to lead is to close the logs, in a new epoch, and to open a `Node`.
+and a node opens that as it opens what a crash left: to lead is to promise a new epoch, to close the logs, and to open a
+`Node`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -410,10 +411,10 @@ class Replica:
         self._write(promised=epoch)
 
     def lead(self, epoch: Epoch, *, forced_epoch: int | None = None) -> dict[str, int]:
-        """Begin an epoch in every log, durably, and close them. Returns the committed ends, for the `Leader`.
+        """Promise an epoch, durably, and close the logs. Returns the committed ends, for the `Leader`.
 
         `forced_epoch`: the last one that was begun by force; None: that of the history that there is. Fenced: it is not
-        later than what was promised. A `Node` opens the directory then.
+        later than what was promised. A `Node` opens the directory then, and begins the epoch in meta.
         """
         begun = max((log.epoch for log in self.storage.logs.values()), default=Epoch(0))
         if epoch < self.record.promised or epoch <= begun:
@@ -423,9 +424,6 @@ class Replica:
         self._forget_lost()
         forced = self.record.forced_epoch if forced_epoch is None else forced_epoch
         self._write(promised=epoch, is_whole=True, forced_epoch=forced)
-        self.storage.sync()
-        for log in self.storage.logs.values():
-            log.begin_epoch(epoch)
         self.storage.close()
         return dict(self.record.committed)
 

@@ -36,6 +36,8 @@ SET_ASIDE = "set-aside"
 _TOPICS = "topics"
 # topics/<namespace>/<topic>/<partition>/<log>
 _DEPTH_MAX = 4
+# So much of each log is read again when it is opened, at most.
+_UNCHECKED_BYTES_MAX = 64 << 10
 
 
 # Calls all of these, at the same time where it can; for each, what it has failed with.
@@ -352,9 +354,13 @@ class Storage:
             read_snapshot(self.disk, log.directory, offset, seed=log.seed)
 
     def close(self) -> None:
-        for path in sorted(self.logs, key=in_order):
-            self.logs[path].close(with_checkpoint=True)
-        self.logs.clear()
+        """Make everything durable, and close the files. Only where the next start would read much behind the
+        checkpoint another one is written."""
+        self.sync()
+        for log in self.logs.values():
+            if log.bytes_unchecked > _UNCHECKED_BYTES_MAX:
+                log.close()
+        self.discard()
 
     def discard(self) -> None:
         for log in self.logs.values():

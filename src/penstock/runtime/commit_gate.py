@@ -23,6 +23,11 @@ class Commits(Protocol):
     @property
     def committed(self) -> int: ...
     @property
+    def is_begun(self) -> bool:
+        """Whether the record is committed with which this reign begins."""
+        ...
+
+    @property
     def in_sync(self) -> int:
         """How many machines have all that is committed, this one included."""
         ...
@@ -57,7 +62,7 @@ class CommitGate:
         if self.closed is not None:
             raise self.closed.fresh()
         found = self.commits.in_sync
-        if found < self.copies:
+        if found < self.copies or not self.commits.is_begun:
             raise NotEnoughReplicas(found=found, wanted=self.copies)
 
     def hold(self, ticket: Ticket) -> None:

@@ -339,7 +339,7 @@ class Member:
         assert leader is not None
 
         def run() -> None:
-            if not leader.has_quorum:
+            if not (leader.has_quorum and leader.is_begun):
                 return
             try:
                 reply = node.execute(command, LOCAL, self.now()).outcome()

@@ -43,7 +43,6 @@ from ..delivery.records import (
     Rewound,
 )
 from ..log import Log
-from ..log.checkpoint import read_checkpoint
 from ..model import Message
 from ..schedules.records import ScheduleRemoved, ScheduleStored
 from ..transactions.commit_records import (
@@ -337,13 +336,8 @@ class PartitionBook:
 
     def restarted(self, partition: Partition, true_ns: int) -> None:
         """Take note of a start: opening syncs what is left, and grants leases anew."""
-        log = partition.messages
-        checkpoint = read_checkpoint(log.disk, log.directory, log.seed)
-        self.is_epoch_kept = (
-            checkpoint is not None
-            and not checkpoint.is_closed
-            and checkpoint.epochs[-1].epoch == log.epoch
-        )
+        # A node that has begun a reign knows it after every crash: no later batch is in the epoch of one that was lost.
+        self.is_epoch_kept = self.is_disk_honest and partition.reign.is_begun
         self.synced(self.journal_end)
         for group in self.groups.values():
             group.restarted(true_ns)

@@ -81,7 +81,7 @@ def _fetch_from(log: Log, offset: int, command: Fetch) -> FetchReply:
     if end < log.end_offset:
         if offset >= end:
             return FetchReply(
-                _NOTHING, offset, offset, log.start_offset, end, log.seed, epoch=log.epoch
+                _NOTHING, offset, offset, log.start_offset, end, log.seed, epoch=log.next_epoch
             )
         limit = end - offset if limit is None else min(limit, end - offset)
     if bytes_max < 1 or (limit is not None and limit < 1):
@@ -93,7 +93,9 @@ def _fetch_from(log: Log, offset: int, command: Fetch) -> FetchReply:
     # Mostly there are fewer, and no head has to be read once more to find out.
     if limit is not None and next_offset - offset > limit:
         data, next_offset = _limited(data, log.seed, offset, limit)
-    return FetchReply(data, offset, next_offset, log.start_offset, end, log.seed, epoch=log.epoch)
+    return FetchReply(
+        data, offset, next_offset, log.start_offset, end, log.seed, epoch=log.next_epoch
+    )
 
 
 def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> FetchReply | None:
@@ -110,7 +112,7 @@ def _in_file(log: Log, offset: int, bytes_max: int, limit: int | None) -> FetchR
         visible_end(log),
         log.seed,
         FileRange(file, found.position, found.size),
-        epoch=log.epoch,
+        epoch=log.next_epoch,
     )
 
 
@@ -168,7 +170,7 @@ def read(node: "Node", command: Read, _now: Now) -> ReadReply:
 def describe_bounds(node: "Node", command: DescribeBounds, _now: Now) -> LogBounds:
     log = node.partition(command.topic, command.partition).messages
     size = 0 if command.offset is None else bytes_from(log, max(command.offset, log.start_offset))
-    return LogBounds(log.start_offset, visible_end(log), log.epoch, size)
+    return LogBounds(log.start_offset, visible_end(log), log.next_epoch, size)
 
 
 def find_epoch_end(node: "Node", command: FindEpochEnd, _now: Now) -> tuple[int, int]:

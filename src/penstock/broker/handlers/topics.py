@@ -111,7 +111,7 @@ def describe_layouts(
     for name in command.names:
         topic, epochs = node.open.get(name), []
         for slot in slots_in(node, [name]):
-            epochs.append(-1 if isinstance(slot, Fault) else slot.messages.epoch)
+            epochs.append(-1 if isinstance(slot, Fault) else slot.messages.next_epoch)
             yield 1
         if topic is not None and node.open.get(name) is topic:
             layouts.append(TopicLayout(name, topic.facts.topic_id, tuple(epochs)))

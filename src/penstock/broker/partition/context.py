@@ -52,3 +52,5 @@ class PartitionContext:
     zones: Zones = field(default_factory=UtcOnly)
     reign: Reign = ALONE
     group_owners: GroupOwners = field(default_factory=GroupOwners)
+    # State may name an epoch up to this one at an end of the messages at which no batch of it was written.
+    begun_in_all_logs: int = 0

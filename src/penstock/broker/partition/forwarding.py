@@ -75,7 +75,7 @@ def _due(source: Partition) -> Iterator[Letter]:
     the intent, and lead. Intents from before the start are committed with all that the log had then.
     """
     outbox, log = source.machine.outbox, source.journal.log
-    committed_end, begun_at = log.committed_end, log.epochs[-1].offset
+    committed_end, begun_at = log.committed_end, log.reign_start
     for sequence, letter in outbox.pending.items():
         if outbox.recorded_at.get(sequence, begun_at) > committed_end:
             return

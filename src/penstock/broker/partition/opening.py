@@ -14,7 +14,7 @@ from ...log.creation import NewLogs
 from ...log.journal import ReplayResult
 from ...log.opening import Examination, KnownEnd, examine
 from ...log.snapshot import snapshot_offsets
-from ...model import LogId, Offset
+from ...model import Epoch, LogEnd, LogId, Offset
 from ...ports import Disk
 from ..topics import PartitionEnds
 from .context import PartitionContext, PartitionId
@@ -98,7 +98,7 @@ def open_partition(
         partition = Partition(identity, context, (messages, state, delayed, staging), machine)
         opened.callback(context.changes.forget, partition)
         unusable = partition.history.unusable()
-        replayed, delays_lost_from = _recover(partition, ends.snapshot, now)
+        replayed, delays_lost_from = _recover(partition, context, ends.snapshot, now)
         opened.pop_all()
     context.changes.enrol(partition)
     side_logs = delayed.recovery, staging.recovery
@@ -146,7 +146,7 @@ def create_partitions(
             machine = _machine(identity, context, now)
             partition = Partition(identity, context, (messages, state, *side_logs), machine)
             opened.callback(context.changes.forget, partition)
-            _recover(partition, -1, now)
+            _recover(partition, context, -1, now)
             made.append(partition)
         parents = {directory.rpartition("/")[0]: None for directory in directories}
         new.sync([*directories, *parents])
@@ -176,7 +176,9 @@ def _side_log(
     )
 
 
-def _recover(partition: Partition, known_snapshot: int, now: Now) -> tuple[ReplayResult, int]:
+def _recover(
+    partition: Partition, context: PartitionContext, known_snapshot: int, now: Now
+) -> tuple[ReplayResult, int]:
     """Bring the state of a partition to where its logs are: journal, messages, delayed messages.
 
     Returns what the journal showed, and where the delay log ends if something speaks of ids beyond, below zero if not.
@@ -185,7 +187,9 @@ def _recover(partition: Partition, known_snapshot: int, now: Now) -> tuple[Repla
     machine.delays.follow(delayed.end_offset, delayed.epochs())
     replayed = partition.journal.recover(
         machine,
-        message_end=messages.end,
+        message_end=LogEnd(
+            Epoch(max(messages.epoch, context.begun_in_all_logs)), messages.end_offset
+        ),
         known_snapshot=known_snapshot,
         note=partition.history.replayed,
     )

@@ -25,7 +25,7 @@ from ...log import AppendResult, Log
 from ...log.journal import HistoryLimits, Journal, OrderedPlan
 from ...log.records import RecordFormat
 from ...log.snapshot import SnapshotPlan
-from ...model import PRODUCER_NONE, LogEnd
+from ...model import PRODUCER_NONE
 from ...transactions.commit_records import NamedStagingsDecided
 from ...transactions.records import StagingLogMade, TransactionDecided
 from ..topics import INTERNAL_PREFIX, PartitionEnds
@@ -313,8 +313,7 @@ class Partition:
         """Journal the records of one decision and apply them. NoSpace: nothing happened."""
         if not records:
             return
-        messages = self.messages
-        decided_at = LogEnd(messages.epochs[-1].epoch, messages.end_offset)
+        decided_at = self.messages.end
         self.changes.unsynced[self] = None
         offset = self.journal.append(records, decided_at=decided_at, now_ns=now.wall_ns)
         self.history.note(offset, records)

@@ -107,6 +107,11 @@ class SideLog:
     def epoch(self) -> int:
         return 0 if self.log is None else self.log.epoch
 
+    def begin_epoch(self) -> int:
+        """The epoch that the next batch will be in. NoSpace: the node could not begin one."""
+        log = self.make()
+        return log.reign.epoch_for(log)
+
     @property
     def size(self) -> int:
         return 0 if self.log is None else self.log.size
@@ -145,6 +150,7 @@ class SideLog:
     def begin_epoch_after(self, epoch: int) -> None:
         """A record speaks of ids beyond the end, as of this epoch: they must not be taken for those to come."""
         log = self.make()
+        log.reign.found(Epoch(epoch))
         go_on(log, Epoch(max(epoch, log.epoch)))
         log.sync(with_checkpoint=True)
 

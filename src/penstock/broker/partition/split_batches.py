@@ -45,7 +45,7 @@ def publish_split(
         partition.make_delay_log(now)
         marks = marks._replace(
             origin=Origin.DECIDED_AT,
-            origin_source=partition.delayed.epoch,
+            origin_source=partition.delayed.begin_epoch(),
             origin_sequence=partition.delayed.end_offset,
         )
     encoded = encode_for(partition, columns_of(messages), now, limits=partition.limits, marks=marks)

@@ -141,7 +141,7 @@ async def _elect(membership: "Membership", peers: Sequence[Peer], epoch: int) ->
     if membership.epoch != epoch:
         # While others were asked, this node has promised to follow a later one.
         raise PromotionRaced(f"this node has promised to follow epoch {membership.epoch}")
-    membership.lead(epoch)
+    membership.lead(epoch, asked=[one.node for one in asked])
     return ""
 
 

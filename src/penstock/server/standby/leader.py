@@ -52,6 +52,7 @@ class LeaderRole:
             min_isr=membership.copies,
             committed=committed,
             window_bytes=cluster.window_bytes,
+            asked=membership.asked,
         )
         self.gate = CommitGate(
             self.leader, membership.copies, cluster.ack_timeout_ms, time.monotonic_ns

@@ -46,7 +46,7 @@ from .link import ASK_S, FIRST_FRAME_S, Claim, Granted, Introduction, Link, dial
 from .operator_requests import OPERATOR
 from .peer_listener import PeerListener
 from .peer_tls import peer_contexts, require_node
-from .promotion import Asked, Peer, Role
+from .promotion import Asked, Nodes, Peer, Role
 
 _ASK_AGAIN_S = 0.5
 
@@ -84,6 +84,7 @@ class Membership:
         self.disk_id = self.written_epoch = 0
         # Whether no log of it was set aside, because it was damaged, since it had everything.
         self.is_whole = True
+        self.asked: Nodes = ()
         # The epoch whose leader has stopped and said that this node has everything; 0: none.
         self.handed_over_epoch = 0
         # Whether every other node follows this one.
@@ -434,7 +435,7 @@ class Membership:
             finally:
                 link.close()
         if self.facts.led and self.role is Role.WAITING:
-            self.lead(epoch)
+            self.lead(epoch, asked=[self.node, *(one.node for one in peers)])
 
     async def granted(self, link: Link, claim: Claim, address: str) -> Granted:
         try:
@@ -445,9 +446,11 @@ class Membership:
         except TimeoutError:
             raise Unreachable(address, "no answer to a claim") from None
 
-    def lead(self, epoch: int, *, is_forced: bool = False, is_alone: bool = False) -> None:
+    def lead(
+        self, epoch: int, *, is_forced: bool = False, is_alone: bool = False, asked: Nodes = ()
+    ) -> None:
         """Lead in a new epoch, which is written down first, and whether it is begun by force: nodes with another
-        history go over to this one then, whatever they know to be committed."""
+        history go over to this one then, whatever they know to be committed. The nodes `asked` have promised it."""
         self._write(
             ClusterFacts(
                 self.facts.cluster_id or new_cluster_id(),
@@ -458,7 +461,7 @@ class Membership:
                 is_alone=is_alone,
             )
         )
-        self.is_whole = True
+        self.is_whole, self.asked = True, asked
         self._become(Role.LEADING)
 
     # What this node promises its peers.

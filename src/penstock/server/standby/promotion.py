@@ -21,6 +21,8 @@ from .link import Granted
 
 # With this min_isr neither node acknowledges anything alone.
 _BOTH = 2
+Nodes = Sequence[int]
+"""Numbers of nodes."""
 
 
 class Role(Enum):
