@@ -40,9 +40,15 @@ def check_group(name: str) -> str:
 
 
 def open_on(
-    catalogue: Catalogue, topics: Iterable[str], group: str, start: Start, now: Now
+    catalogue: Catalogue,
+    topics: Iterable[str],
+    group: str,
+    start: Start,
+    now: Now,
+    *,
+    mode: Mode = Mode.UNDECIDED,
 ) -> Slices[None]:
-    """Make sure that a group exists on every partition of some topics; a new one begins at `start`.
+    """Make sure that a group exists on every partition of some topics; a new one begins at `start`, in a mode.
 
     TooManyGroups, ShareFull, Refused for its name, NotFound: no topic is touched.
     """
@@ -50,7 +56,7 @@ def open_on(
     opened = [catalogue.topic(topic) for topic in topics]
     require_room(catalogue, opened, group)
     for topic in opened:
-        now = yield from open_everywhere(catalogue, topic, group, start, now)
+        now = yield from open_everywhere(catalogue, topic, group, start, now, mode=mode)
 
 
 def require_room(catalogue: Catalogue, topics: Iterable[Topic], group: str) -> None:
@@ -77,9 +83,16 @@ def require_room(catalogue: Catalogue, topics: Iterable[Topic], group: str) -> N
 
 
 def open_everywhere(
-    catalogue: Catalogue, topic: Topic, group: str, start: Start, now: Now
+    catalogue: Catalogue,
+    topic: Topic,
+    group: str,
+    start: Start,
+    now: Now,
+    *,
+    mode: Mode = Mode.UNDECIDED,
 ) -> Slices[Now]:
-    """Make sure that a group exists on every partition; a new one begins at `start`, and is of the key that asks.
+    """Make sure that a group exists on every partition; a new one begins at `start`, is of the key that asks, and reads
+    in a mode.
 
     One that exists reads partitions that were added since from their first message, whatever its start was. One that
     is not open everywhere yet goes on to begin where the first command said.
@@ -95,12 +108,14 @@ def open_everywhere(
         now = yield 1
     if is_new and owners.knows(*key):
         # Another command was first.
-        return (yield from open_everywhere(catalogue, topic, group, start, now))
+        return (yield from open_everywhere(catalogue, topic, group, start, now, mode=mode))
     if missing:
         owners.starts[key] = start
+    mode = mode if is_new else Mode.UNDECIDED
     for partition, offset in zip(missing, starts, strict=True):
         if is_open(catalogue, partition):
-            partition.open_group(group, offset, now, owner=catalogue.principal.key_id)
+            owner = catalogue.principal.key_id
+            partition.open_group(group, offset, now, owner=owner, mode=mode)
         now = yield 1
     owners.starts.pop(key, None)
     return now

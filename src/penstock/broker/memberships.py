@@ -135,7 +135,10 @@ class Memberships:
             now = yield 1
         for name in sorted(topics):
             topic = catalogue.topic(name)
-            now = yield from groups.open_everywhere(catalogue, topic, group, command.start, now)
+            mode = self._mode_for(name, group, command.mode)
+            now = yield from groups.open_everywhere(
+                catalogue, topic, group, command.start, now, mode=mode
+            )
             # Asked again, and set on the first partition before another member has its turn.
             mode = self._mode_for(name, group, command.mode)
             for partition in partitions_in(catalogue, [name]):

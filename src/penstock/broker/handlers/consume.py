@@ -31,7 +31,10 @@ def poll(node: "Node", command: Poll, now: Now) -> LeasedMessages:
         consumption.check_duration(partitions.serving[0].rules, duration_ms)
     places = groups.places_of(partitions.serving, group)
     if len(places) < len(partitions.serving):
-        whole(groups.open_on(node, (command.topic,), group, command.start, now), now)
+        opening = groups.open_on(
+            node, (command.topic,), group, command.start, now, mode=Mode.SHARED
+        )
+        whole(opening, now)
         places = groups.places_of(partitions.serving, group)
     groups.require_mode(places, group, Mode.SHARED, now)
     if command.limit:
