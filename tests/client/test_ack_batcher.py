@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.answers import Answer, Kind, LeaseOutcome
+from penstock.api.bounds import NAMES_MAX
 from penstock.api.wire import encode_command
 from penstock.client.ack_batcher import AnswerBuffer, messages_of
 from penstock.client.leased_messages import Delivered, LeasedPart, Polled
@@ -176,6 +177,13 @@ def test_long_reasons_of_many_messages_are_sent_in_several_requests():
         requests += taken
     assert sorted(offset for one in requests for offset in one.offsets) == [*range(1500)]
     assert requests[-1].kind is Kind.ACK
+
+
+def test_answers_for_many_leases_are_sent_in_several_requests():
+    answers = AnswerBuffer()
+    for lease in range(NAMES_MAX + 2):
+        leased(answers, 1, lease=lease)[0].ack()
+    assert [len(answers.take()) for _ in range(3)] == [NAMES_MAX, 2, 0]
 
 
 @pytest.mark.parametrize("wrong", [None, ValueError("no stock"), b"late", ["late"]])

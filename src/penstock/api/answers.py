@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import MalformedBatch, PenstockError, Refused, StaleReceipt, TooLarge
 from ..model import Buffer
-from .bounds import MESSAGES_MAX, items
+from .bounds import MESSAGES_MAX, NAMES_MAX, items
 from .command import Command
 from .principals import Action
 from .receipts import Place, Receipt, write_receipt
@@ -80,7 +80,7 @@ class Answer(Command[list[LeaseOutcome | PenstockError]], frozen=True):
 
     action: ClassVar[Action] = Action.ANSWER
     is_divisible: ClassVar[bool] = True
-    answers: Annotated[Sequence[LeaseAnswer], items(MESSAGES_MAX)]
+    answers: Annotated[Sequence[LeaseAnswer], items(NAMES_MAX)]
 
     def topics(self) -> Iterable[str]:
         return {answer.topic for answer in self.answers}

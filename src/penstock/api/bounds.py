@@ -47,6 +47,8 @@ MESSAGES_MAX: Final = 100_000
 PUBLISH_MESSAGES_MAX: Final = 10_000
 """Messages with keys, headers and times of their own: each is decoded and given its partition by itself. More at once
 go as bare values or as a batch."""
+SCHEDULE_MESSAGES_MAX: Final = 1000
+"""Messages that are to come at a time each. A request schedules all or none, in a log of its own for each partition."""
 PAGE_MAX: Final = 10_000
 """Items on a page of a list."""
 PACKED_BYTES_MAX: Final = 8 << 20

@@ -7,7 +7,7 @@ import msgspec
 
 from ..model import Buffer, Message
 from .answers import LeaseAnswer
-from .bounds import DISTINCT, MESSAGES_MAX, PAGE_MAX, PUBLISH_MESSAGES_MAX, Within, items
+from .bounds import DISTINCT, MESSAGES_MAX, NAMES_MAX, PAGE_MAX, PUBLISH_MESSAGES_MAX, Within, items
 from .command import EVERY_TOPIC, Command
 from .principals import Action
 from .publish import Delayed
@@ -84,7 +84,7 @@ class StageNamedAnswers(Command[None], frozen=True):
     action: ClassVar[Action] = Action.ANSWER
     is_durable: ClassVar[bool] = True
     staging: str
-    answers: Annotated[Sequence[LeaseAnswer], items(MESSAGES_MAX)]
+    answers: Annotated[Sequence[LeaseAnswer], items(NAMES_MAX)]
 
     def topics(self) -> Iterable[str]:
         return {one.topic for one in self.answers}

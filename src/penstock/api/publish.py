@@ -8,7 +8,7 @@ import msgspec
 
 from ..errors import PenstockError, SchemaViolation
 from ..model import Buffer, Message
-from .bounds import MESSAGES_MAX, PUBLISH_MESSAGES_MAX, items
+from .bounds import MESSAGES_MAX, PUBLISH_MESSAGES_MAX, SCHEDULE_MESSAGES_MAX, items
 from .command import Command
 from .principals import Action
 
@@ -216,7 +216,7 @@ class PublishRecords(StoreMessages[BatchStored], frozen=True):
 class Schedule(_ToTopic, frozen=True):
     """Store messages that are to come at a time each. Their offsets are those of the delay log."""
 
-    delayed: Annotated[Sequence[Delayed], items(PUBLISH_MESSAGES_MAX, least=1)]
+    delayed: Annotated[Sequence[Delayed], items(SCHEDULE_MESSAGES_MAX, least=1)]
     partition: int | None = None
 
 

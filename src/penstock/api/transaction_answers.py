@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, ClassVar, NamedTuple
 
 from .answers import LeaseAnswer
-from .bounds import MESSAGES_MAX, NAMES_MAX, items
+from .bounds import NAMES_MAX, items
 from .command import Command
 from .principals import Action
 from .transactions import OfProducer
@@ -22,7 +22,7 @@ class StageAnswers(OfProducer, Command[None], frozen=True):
 
     action: ClassVar[Action] = Action.ANSWER
     is_durable: ClassVar[bool] = True
-    answers: Annotated[Sequence[LeaseAnswer], items(MESSAGES_MAX)]
+    answers: Annotated[Sequence[LeaseAnswer], items(NAMES_MAX)]
 
     def topics(self) -> Iterable[str]:
         return {one.topic for one in self.answers}

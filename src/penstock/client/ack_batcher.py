@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ..api.answers import Kind, LeaseAnswer, LeaseOutcome
 from ..api.arguments import type_name
+from ..api.bounds import NAMES_MAX
 from ..errors import PenstockError, Refused, StaleReceipt, Unreachable
 from .leased_messages import Delivered, LeasedPart, Polled, Received, shortened
 from .poll import refusals_of
@@ -210,7 +211,8 @@ class AnswerBuffer:
                 offsets = self._pending[answer] if is_pending else self._acks[answer.part]
                 count += len(offsets)
                 size += len(answer.reason.encode())
-                if taken and (count > _MESSAGES_A_REQUEST or size > _REASON_BYTES_A_REQUEST):
+                is_full = count > _MESSAGES_A_REQUEST or size > _REASON_BYTES_A_REQUEST
+                if taken and (is_full or len(taken) == NAMES_MAX):
                     break
                 taken.append(answer.encoded(offsets))
                 if is_pending:
