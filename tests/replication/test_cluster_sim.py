@@ -10,7 +10,7 @@ from penstock.replication.frames import LEVEL, Hello
 from penstock.replication.replica import Replica
 from penstock.replication.storage import Storage
 from penstock.sim import SimDisk
-from penstock.sim.cluster import ClusterWorld, run_cluster
+from penstock.sim.cluster import ClusterResult, ClusterWorld, run_cluster
 from penstock.sim.faults import Call, Fault, Misbehaviour
 from penstock.sim.violation import Violation
 
@@ -42,17 +42,14 @@ def test_many_seeds_of_two_and_three_nodes(shard: int, effort: Effort) -> None:
 def test_nodes_come_together_after_forced_promotions_and_lose_nothing_since(
     effort: Effort,
 ) -> None:
-    results = [
-        run_cluster(seed, nodes=2 + seed % 2, seconds=_SECONDS, is_forced=True)
-        for seed in range(effort(check=4, test=20, torture=400))
-    ]
+    results = run_forced_seeds(range(effort(check=4, test=20, torture=400)))
     assert sum(result.forced for result in results) > 4
 
 
 def test_a_forced_epoch_that_is_not_told_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     forced_epoch_not_told(monkeypatch)
     with pytest.raises(Violation, match="HistoryLost"):
-        run_cluster(0, nodes=3, seconds=_SECONDS, is_forced=True)
+        run_forced_seeds(range(40))
 
 
 # What reconciliation does to logs.
@@ -105,6 +102,12 @@ def test_planted_bug_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) ->
     plant(monkeypatch)
     with pytest.raises(Violation):
         run_seeds()
+
+
+def run_forced_seeds(seeds: range) -> list[ClusterResult]:
+    return [
+        run_cluster(seed, nodes=2 + seed % 2, seconds=_SECONDS, is_forced=True) for seed in seeds
+    ]
 
 
 def run_seeds() -> None:

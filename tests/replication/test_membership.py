@@ -13,6 +13,7 @@ import pytest
 from penstock.errors import PenstockError, PromotionRaced, Refused, Unreachable
 from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
+from penstock.server.standby import membership as membership_module
 from penstock.server.standby.cluster_file import ClusterFacts, read_facts, write_facts
 from penstock.server.standby.election import promote
 from penstock.server.standby.link import (
@@ -444,3 +445,24 @@ async def test_peers_are_asked_side_by_side_and_a_silent_leader_is_not_asked_to_
     await node.stop()
     for server in servers:
         server.close()
+
+
+async def test_a_new_leader_is_followed_at_once(tmp_path, monkeypatch):
+    """Not only when the other one looks again by itself."""
+    monkeypatch.setattr(membership_module, "_ASK_AGAIN_S", 3600)
+    facts = ClusterFacts("c", 257, is_level=True, copies=2)
+    followed: asyncio.Queue[int] = asyncio.Queue()
+
+    async def follow(_link: Link, peer: Peer) -> None:
+        followed.put_nowait(peer.epoch)
+
+    other, address = await started(tmp_path / "3", facts, number=3)
+    node, at_node = await started(tmp_path / "2", facts, number=2, peers=(address,))
+    other.cluster = ClusterSection(listen=address, peers=(at_node,))
+    other.follow = follow
+    await asyncio.sleep(0)
+    node.lead(514)
+    async with asyncio.timeout(60):
+        assert await followed.get() == 514
+    for one in (node, other):
+        await one.stop()

@@ -4,8 +4,9 @@ import random
 
 from penstock.api.publish import Publish
 from penstock.api.topics import CreateTopic, DeleteTopic
+from penstock.log.snapshot import snapshot_offsets
 from penstock.model import Message
-from penstock.replication.frames import FrameReader, decode_head
+from penstock.replication.frames import Batches, Frame, FrameReader, Snapshot, decode_head
 from penstock.replication.replica import Replica
 from penstock.sim import SimDisk
 
@@ -20,6 +21,15 @@ class Copied:
         self.replica = Replica(SimDisk(), node=2, entropy=random.Random(8), cluster_id="c")
         self.stream = self.led.leader.follow(self.replica.hello())
         self.reader = FrameReader(decode_head)
+        # What the follower was sent.
+        self.frames: list[Frame] = []
+
+    def connect_again(self) -> None:
+        self.stream.close()
+        self.replica.disconnect()
+        self.stream = self.led.leader.follow(self.replica.hello())
+        self.reader = FrameReader(decode_head)
+        self.frames.clear()
 
     def exchange(self) -> None:
         is_quiet = False
@@ -27,6 +37,7 @@ class Copied:
             sent = self.stream.take(1 << 20)
             for parts in sent:
                 for frame, payload in self.reader.feed(b"".join(parts)):
+                    self.frames.append(frame)
                     for answer in self.replica.receive(frame, payload):
                         self.stream.receive(answer)
             plan = self.replica.plan_sync()
@@ -49,3 +60,73 @@ def test_a_follower_that_was_slow_is_sent_what_is_left_of_many_logs_that_came_an
     assert copied.stream.durable == led.leader.sequence
     ends = {path: log.end_offset for path, log in led.leader.logs.items()}
     assert {path: log.end_offset for path, log in copied.replica.storage.logs.items()} == ends
+
+
+PARTITIONS = 30
+
+
+def with_snapshots(led: Led) -> None:
+    """Each partition has a snapshot of its state, which a follower lacks."""
+    led.execute(CreateTopic("many", PARTITIONS, {}))
+    for number in range(PARTITIONS):
+        led.execute(Publish("many", [Message(b"a")], partition=number))
+    led.sync()
+    led.commit()
+    for partition in led.node.partitions():
+        plan = partition.plan_snapshot()
+        plan.run()
+        partition.synced(plan)
+
+
+def snapshots_of(disk: SimDisk) -> set[tuple[str, int]]:
+    return {
+        (path, offset)
+        for path in (f"topics/default/many.2/partition-{number}/state" for number in range(30))
+        for offset in snapshot_offsets(disk, path)
+    }
+
+
+def test_snapshots_are_installed_in_one_round_of_syncs(monkeypatch) -> None:
+    copied = Copied()
+    with_snapshots(copied.led)
+    rounds: list[tuple[int, int]] = []
+    sync_all = SimDisk.sync_all
+
+    def count(disk: SimDisk, files, directories) -> None:
+        rounds.append((len(files), len(directories)))
+        sync_all(disk, files, directories)
+
+    monkeypatch.setattr(SimDisk, "sync_all", count)
+    copied.exchange()
+    assert max(rounds)[0] >= PARTITIONS
+    installed = snapshots_of(copied.replica.disk)
+    assert len(installed) == PARTITIONS
+    assert installed == snapshots_of(copied.led.disk)
+
+
+def test_a_catch_up_that_broke_goes_on_where_it_was() -> None:
+    copied = Copied()
+    with_snapshots(copied.led)
+    copied.exchange()
+    sent = [frame for frame in copied.frames if isinstance(frame, Snapshot)]
+    assert len(sent) >= PARTITIONS
+    copied.connect_again()
+    copied.exchange()
+    assert [frame for frame in copied.frames if isinstance(frame, Snapshot | Batches)] == []
+    assert copied.stream.is_in_sync
+
+
+def test_a_snapshot_that_came_before_the_connection_broke_is_not_installed_behind_a_cut() -> None:
+    copied = Copied()
+    with_snapshots(copied.led)
+    received = 0
+    while received < PARTITIONS // 2:
+        for parts in copied.stream.take(1):
+            for frame, payload in copied.reader.feed(b"".join(parts)):
+                received += isinstance(frame, Snapshot)
+                for answer in copied.replica.receive(frame, payload):
+                    copied.stream.receive(answer)
+    copied.replica.disconnect()
+    # The next leader may cut what they speak of.
+    copied.replica.plan_sync().run()
+    assert snapshots_of(copied.replica.disk) == set()

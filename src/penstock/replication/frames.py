@@ -122,9 +122,13 @@ class Parted(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Reconciled(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """The follower has cut what did not fit, and these are its ends by number of the log, all of it durable."""
+    """The follower has cut what did not fit, and these are its ends by number of the log, all of it durable.
+
+    `snapshots` are those that it has, by number of the log and offset: they are not sent again.
+    """
 
     ends: tuple[tuple[int, int], ...]
+    snapshots: tuple[tuple[int, int], ...] = ()
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, tag=6):

@@ -13,7 +13,7 @@ from ..errors import BadRequest, Damaged, Fenced, HistoryLost, PenstockError, Re
 from ..log import Log
 from ..log.layout import TEMPORARY
 from ..log.placed import append_placed
-from ..log.snapshot import snapshot_path
+from ..log.snapshot import snapshot_offsets, snapshot_path
 from ..model import Epoch, Offset
 from ..ports import Disk, Entropy, File
 from .frames import (
@@ -36,7 +36,7 @@ from .frames import (
 )
 from .reconcile import META, NOTHING, in_order
 from .replica_file import ReplicaRecord, read_record, write_record
-from .storage import SetAside, Storage, StoragePlan
+from .storage import ReceivedSnapshot, SetAside, Storage, StoragePlan
 from .watermark import Watermark
 
 _ID_BITS = 63
@@ -120,6 +120,7 @@ class Replica:
         """The connection is gone. What was received stays, and the next leader hears of it."""
         if self._incoming is not None:
             self._incoming[1].close()
+        self.storage.forget_received()
         self.leader = self.level = self._incoming = None
         self._numbers, self._parted = {}, []
         self.received_bytes, self.durable = 0, -1
@@ -188,6 +189,7 @@ class Replica:
         else:
             self._leave_history(self.leader.forced_epoch)
         ends: list[tuple[int, int]] = []
+        snapshots: list[tuple[int, int]] = []
         parted = {one.path: one for one in self._parted}
         self._parted = []
         # Meta first, because it says how far the others are; then of each partition what rests on others first.
@@ -197,8 +199,9 @@ class Replica:
             if one.number >= 0:
                 log = self._numbers[one.number] = self.storage.logs[path]
                 ends.append((one.number, log.end_offset))
+                snapshots += [(one.number, at) for at in snapshot_offsets(self.disk, path)]
         self._is_reconciled = True
-        return [Reconciled(tuple(ends))]
+        return [Reconciled(tuple(ends), tuple(snapshots))]
 
     def _require_committed(self) -> None:
         """HistoryLost: a log would be cut where this node knows it to be committed. Nothing is cut then."""
@@ -292,7 +295,8 @@ class Replica:
         self._seen(frame.sequence)
 
     def _install(self, frame: Snapshot, payload: memoryview) -> None:
-        """Write a piece of a snapshot; the last one gives it its name, once all that it speaks of is durable."""
+        """Write a piece of a snapshot; after the last one it gets its name with the next sync, when all that it speaks
+        of is durable."""
         log = self._log(frame.number)
         path = snapshot_path(log.directory, frame.offset)
         if frame.position == 0:
@@ -309,11 +313,7 @@ class Replica:
         if file.size() < frame.total:
             return
         self._incoming = None
-        file.sync()
-        file.close()
-        self.storage.sync()
-        self.disk.rename(path + TEMPORARY, path)
-        self.disk.sync_directory(log.directory)
+        self.storage.received(ReceivedSnapshot(path, file))
 
     def _levelled(self, frame: Level) -> None:
         assert self.leader is not None

@@ -19,6 +19,7 @@ from ..log.layout import (
     CHECKPOINT,
     IDENTITY,
     JOURNEY_INDEX,
+    TEMPORARY,
     base_offset_of,
     remove_if_there,
     segment_path,
@@ -28,7 +29,7 @@ from ..log.reign import FOLLOWING
 from ..log.snapshot import read_snapshot, remove_snapshot, snapshot_offsets
 from ..log.trim import release, truncate
 from ..model import Epoch, LogId, Offset
-from ..ports import Disk
+from ..ports import Disk, File
 from .frames import LogFacts
 from .reconcile import META, facts_of, in_order
 
@@ -60,12 +61,24 @@ def _one_by_one(syncs: Sequence[Callable[[], None]]) -> Sequence[PenstockError |
     return ()
 
 
+class ReceivedSnapshot(NamedTuple):
+    """All of a snapshot, in a file that has not its name yet."""
+
+    path: str
+    file: File
+
+
 class StoragePlan(msgspec.Struct, eq=False):
-    """What makes everything durable that was appended so far. `parts` ends with meta, if something came for it."""
+    """What makes everything durable that was appended so far. `parts` ends with meta, if something came for it.
+
+    `snapshots` get their names when everything is durable that they speak of.
+    """
 
     parts: Sequence[tuple[Log, SyncPlan]]
     sequence: int
     received_bytes: int
+    disk: Disk | None = None
+    snapshots: Sequence[ReceivedSnapshot] = ()
 
     def run(self, run_syncs: RunSyncs = _one_by_one) -> None:
         """Sync all logs, and then meta, which says how far they are. Raises the first failure.
@@ -80,6 +93,17 @@ class StoragePlan(msgspec.Struct, eq=False):
                     raise failure.fresh()
             for plan in each:
                 plan.write_checkpoint()
+        if self.disk is not None and self.snapshots:
+            _install(self.disk, self.snapshots)
+
+
+def _install(disk: Disk, snapshots: Sequence[ReceivedSnapshot]) -> None:
+    """Give snapshots their names, durably: one round of syncs for all of them."""
+    disk.sync_all([snapshot.file for snapshot in snapshots], [])
+    for snapshot in snapshots:
+        snapshot.file.close()
+        disk.rename(snapshot.path + TEMPORARY, snapshot.path)
+    disk.sync_all([], [*dict.fromkeys(path.rpartition("/")[0] for path, _ in snapshots)])
 
 
 class Storage:
@@ -92,6 +116,7 @@ class Storage:
         self.mark = MetaMark(NO_META)
         self.was_clean = True
         self._dirty: dict[str, Log] = {}
+        self._received: list[ReceivedSnapshot] = []
 
     def open(
         self,
@@ -218,7 +243,8 @@ class Storage:
         dirty = [self._dirty[path] for path in sorted(self._dirty, key=in_order)]
         self._dirty = {}
         parts = [(log, log.plan_sync()) for log in dirty]
-        return StoragePlan(parts, sequence, received_bytes)
+        received, self._received = self._received, []
+        return StoragePlan(parts, sequence, received_bytes, self.disk, received)
 
     def synced(self, plan: StoragePlan) -> None:
         for log, part in plan.parts:
@@ -226,6 +252,16 @@ class Storage:
         if META in self.logs:
             meta = self.logs[META]
             self.mark.end = meta.end._replace(offset=meta.durable_end)
+
+    def received(self, snapshot: ReceivedSnapshot) -> None:
+        """Install a snapshot with the next sync."""
+        self._received.append(snapshot)
+
+    def forget_received(self) -> None:
+        """What another leader says may cut what these snapshots speak of."""
+        for snapshot in self._received:
+            snapshot.file.close()
+        self._received.clear()
 
     def sync(self) -> None:
         plan = self.plan_sync(0, 0)

@@ -81,6 +81,8 @@ class Stream:
         self._theirs: dict[str, LogFacts] = {}
         # Where each log goes on, by path.
         self._sent: dict[str, int] = {}
+        # Snapshots that it has, by path of the log and offset.
+        self._installed: set[tuple[str, int]] = set()
         self._round: Iterator[list[Buffer]] | None = None
         self._round_sequence = 0
         self._next = 0
@@ -115,6 +117,9 @@ class Stream:
             case Reconciled() if self.state is StreamState.RECONCILING:
                 by_number = {number: path for path, number in self.leader.numbers.items()}
                 self._sent = {by_number[number]: end for number, end in frame.ends}
+                self._installed = {
+                    (by_number[number], offset) for number, offset in frame.snapshots
+                }
                 self.state = StreamState.CATCHING_UP
                 self._begin_round()
             case Durable() if self.state in {StreamState.CATCHING_UP, StreamState.LIVE}:
@@ -239,7 +244,9 @@ class Stream:
 
     def _snapshots(self, log: Log, number: int) -> Iterator[list[Buffer]]:
         for offset in snapshot_offsets(log.disk, log.directory):
-            if offset <= self._sent[log.directory]:
+            place = (log.directory, offset)
+            if offset <= self._sent[log.directory] and place not in self._installed:
+                self._installed.add(place)
                 yield from self._pieces(log, number, offset, -1)
 
     def _pieces(self, log: Log, number: int, offset: int, sequence: int) -> Iterator[list[Buffer]]:

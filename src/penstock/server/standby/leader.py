@@ -84,6 +84,7 @@ class LeaderRole:
             self._stepped_down(membership.refusal())
         else:
             membership.logger.info("no standby is in sync yet: %s", self.check().message)
+            membership.look()
 
     async def end(self) -> None:
         """Take no followers any more, and let all go on that wait for one."""

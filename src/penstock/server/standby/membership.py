@@ -49,6 +49,7 @@ from .peer_tls import peer_contexts, require_node
 from .promotion import Asked, Nodes, Peer, Role
 
 _ASK_AGAIN_S = 0.5
+_NO_LEADER = "this node waits: its peer does not answer, or does not lead; see penstock promote"
 
 
 ServeFollower = Callable[[Link, Introduction], Awaitable[None]]
@@ -183,11 +184,7 @@ class Membership:
         """What clients are told while this node does not lead."""
         leader, epoch = self.leader, self.facts.epoch
         if leader is None:
-            said = (
-                "this node waits: its peer does not answer, or does not lead; see penstock promote"
-            )
-            if self.begins:
-                said = IN_NO_CLUSTER
+            said = IN_NO_CLUSTER if self.begins else _NO_LEADER
             return LeaderUnknown(said, leader="", http="", epoch=epoch)
         said = f"this node copies another one, which leads: {leader.binary or leader.http}"
         return NotLeader(said, leader=leader.binary, http=leader.http, epoch=leader.epoch)
@@ -299,7 +296,7 @@ class Membership:
             self._is_to_look.clear()
 
     def look(self) -> None:
-        """Ask the peers now: this node has just become able to follow."""
+        """Ask the peers now: this node has just become able to follow, or to be followed."""
         self._is_to_look.set()
 
     def _note_failure(self, error: PenstockError) -> None:
@@ -364,9 +361,15 @@ class Membership:
         return len(peers) >= max(1, asked_min(self.cluster.node_count, copies) - 1)
 
     def heard(self, peer: Peer) -> None:
-        """Step down if another node leads in a later epoch, or has promised to follow one."""
+        """Step down if another node leads in a later epoch, or has promised to follow one. A new leader that says so
+        itself is followed at once."""
         if peer.epoch > self.facts.epoch:
             self.step_down(f"node {peer.node} knows epoch {peer.epoch}")
+        followed_epoch = 0 if self.leader is None else self.leader.epoch
+        if peer.role == Role.LEADING.value and not self.leads and peer.epoch > followed_epoch:
+            if self._link is not None:
+                self._link.close()
+            self.look()
 
     def step_down(self, reason: str) -> None:
         """Lead no longer: what clients wait for is refused, and the peer is asked."""
@@ -406,12 +409,8 @@ class Membership:
                 self._become(Role.WAITING)
 
     def _promise(self, peer: Peer) -> None:
-        heard_ns = time.time_ns()
-        self._write(
-            self.facts.following(
-                peer.cluster_id, peer.epoch, peer.copies, heard_ns, peer.forced_epoch
-            )
-        )
+        leader = peer.cluster_id, peer.epoch, peer.copies
+        self._write(self.facts.following(*leader, time.time_ns(), peer.forced_epoch))
 
     def leveled(self) -> None:
         """This node has everything that its leader had a moment ago."""
@@ -463,6 +462,8 @@ class Membership:
         )
         self.is_whole, self.asked = True, asked
         self._become(Role.LEADING)
+        # The others hear of it.
+        self.look()
 
     # What this node promises its peers.
 

@@ -56,6 +56,8 @@ class PeerListener:
         self._membership = membership
         self._strangers = Strangers()
         self._tasks: set[asyncio.Task[None]] = set()
+        # Those that no transport has yet.
+        self._accepted: set[socket.socket] = set()
         self._said = ""
         self._accepting: asyncio.Task[None] | None = None
 
@@ -71,6 +73,8 @@ class PeerListener:
             task.cancel()
         if self._accepting is not None:
             await asyncio.wait((self._accepting,))
+        for connection in self._accepted:
+            connection.close()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -93,6 +97,7 @@ class PeerListener:
                 continue
             host = str(address[0])
             if self._strangers.admit(host):
+                self._accepted.add(connection)
                 self._begin(self._meet(connection, host, context))
             else:
                 self._say(f"peer {host} refused: too many connections do not say who they are")
@@ -117,8 +122,10 @@ class PeerListener:
                 )
             except OSError as error:
                 # Of TLS, or the other side has hung up, or did not begin in time.
+                self._accepted.discard(connection)
                 self._say(f"peer {host} refused: {error.strerror or error}")
                 return
+            self._accepted.discard(connection)
             await self._serve(link, known.close)
 
     async def _serve(self, link: Link, become_known: Callable[[], None]) -> None:
