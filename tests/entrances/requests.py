@@ -136,6 +136,12 @@ ROUTE_EXAMPLES: Mapping[str, Sequence[Example]] = {
     "POST /transactions/begin": [
         lambda scene: Sent("/transactions/begin", scene.session()._asdict())
     ],
+    "POST /transactions/add-partition": [
+        _in_session(
+            "/transactions/add-partition",
+            lambda scene: {"topic": scene.topic(), "partition": 1},
+        )
+    ],
     "POST /transactions/publish": [
         _in_session("/transactions/publish", lambda scene: {"topic": scene.topic(), "value": "a"})
     ],
@@ -174,6 +180,7 @@ ROUTE_EXAMPLES: Mapping[str, Sequence[Example]] = {
         lambda scene: Sent("/stagings/drop", {"stagings": [scene.complete().id]})
     ],
     "POST /commits/{commit}": [_named],
+    "DELETE /commits/{commit}": [lambda scene: Sent(f"/commits/{scene.complete().name}")],
     "POST /commits/{commit}/reset": [lambda scene: Sent(f"/commits/{scene.complete().name}/reset")],
     "DELETE /topics/{topic}/delayed": [
         lambda scene: Sent(f"/topics/{scene.delayed()}/delayed?delay_key=k")

@@ -43,8 +43,8 @@ from .scene import Scene
 PATIENCE_S = 10
 # Routes whose answers wait for the disk whatever the fsync policy says.
 FIRM_ROUTES = re.compile(
-    r"\w+ /(topics$|topics/\{topic\}$|admin/keys|admin/topics/\{topic\}/partitions|subjects|config|mode|queries"
-    r"|transactions/(?!begin)|stagings/\{staging\}/|commits/\{commit\}$)"
+    r"(?!DELETE /commits)\w+ /(topics$|topics/\{topic\}$|admin/keys|admin/topics/\{topic\}/partitions|subjects"
+    r"|config|mode|queries|transactions/(?!begin|add-partition)|stagings/\{staging\}/|commits/\{commit\}$)"
 )
 SAFETY = re.compile(rb'"guarantee":"(\w+)"(?:,"copies":(\d))?')
 ERROR_CODE = re.compile(r"error_code': [^0]")

@@ -3,11 +3,15 @@ snapshot, and letters between partitions leave when no change of leader takes th
 
 import random
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from penstock.api.answers import Answer, Kind, LeaseAnswer
 from penstock.api.consume import Poll
 from penstock.api.principals import LOCAL
-from penstock.api.publish import Publish
+from penstock.api.publish import Delayed, Publish
 from penstock.api.topics import CreateTopic
+from penstock.api.transactions import EndTransaction, InitProducer, Stage
 from penstock.broker.node import Node
 from penstock.broker.partition import Now
 from penstock.broker.partition.removal import retain
@@ -97,3 +101,25 @@ def test_what_is_not_committed_stays_and_is_no_want_of_room() -> None:
     assert retain(partition, late).segments_removed == 0
     led.commit()
     assert retain(partition, late).segments_removed == 1
+
+
+@given(st.lists(st.sampled_from(["sync", "pump", "commit"]), max_size=12))
+def test_a_transaction_ends_when_its_delays_are_committed_and_not_when_they_are_durable_here(
+    steps: list[str],
+) -> None:
+    led = Led()
+    session = led.execute(InitProducer("p"))
+    delayed = [Delayed(Message(b"later"), NOW.wall_ns + HOUR_NS)]
+    led.execute(Stage(*session, "orders", [], 0, delayed=delayed))
+    led.sync()
+    led.commit()
+    led.execute(EndTransaction(*session, is_commit=True))
+    partition = led.node.partition("orders", 0)
+    for step in (*steps, *("sync", "commit", "pump") * 4):
+        if step == "pump":
+            led.node.pump(NOW)
+        else:
+            getattr(led, step)()
+        log = partition.delayed
+        assert partition.machine.stagings.open or log.committed_end == log.end_offset > 0
+    assert not partition.machine.stagings.open

@@ -359,8 +359,6 @@ def _add_runs(record: Any, keys: BitMap64) -> None:
 
 def _add_buried(record: Buried, keys: BitMap64) -> None:
     keys.add(record.offset)
-    if record.sequence >= 0:
-        keys.add(LETTERS + record.sequence)
 
 
 def _add_finished_below(record: Committed | Overtaken, keys: BitMap64) -> None:
