@@ -14,7 +14,7 @@ from penstock.api.dead_letters import (
     RedriveDeadLetters,
 )
 from penstock.api.delays import ListDelayed
-from penstock.api.fetch import Read
+from penstock.api.fetch import Peek, Read
 from penstock.api.groups import Commit, DescribeLag, PartitionOffset
 from penstock.api.journeys import (
     DescribeJourney,
@@ -49,6 +49,8 @@ COMMANDS: list[Command] = [
     ListJourneys(limit=7),
     ListJourneys(topic=LETTERS),
     DescribeJourneys(),
+    Peek(TOPIC, 0, GROUPS[0], 5),
+    Peek(LETTERS, 0, "of-letters", 100),
     BrowseDeadLetters(TOPIC, limit=6),
     BrowseDeadLetters(TOPIC, cursor=(1, 2)),
     CountDeadLetters(TOPIC, GroupBy.CONSUMER),
@@ -70,6 +72,7 @@ def busy() -> World:
         world.reject(*received[: MESSAGES // 2], error=f"by {group}")
         world.ack(*received[MESSAGES // 2 :])
     world.settle()
+    world.group("of-letters", LETTERS)
     return world
 
 

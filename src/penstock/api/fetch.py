@@ -200,6 +200,7 @@ class Peek(Command[list[Received]], frozen=True):
 
     action: ClassVar[Action] = Action.CONSUME
     is_query: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     topic: str
     partition: int
     group: str

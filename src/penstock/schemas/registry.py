@@ -154,13 +154,16 @@ class Registry:
 
     def version(self, subject: str, number: int, *, deleted: bool = False) -> Version:
         """A version of a subject; `LATEST` is the newest that is not deleted. NotFound, SoftDeleted."""
-        known = self.subjects.get(subject, {}).get(number)
+        by_number = self.subjects.get(subject, {})
+        known = by_number.get(number)
+        if number == LATEST and by_number:
+            # What is deleted only if there is nothing else. A thousand references may ask for the same.
+            known = max(by_number.values(), key=lambda one: (not one.is_deleted, one.version))
         if known is not None and (deleted or not known.is_deleted):
-            return Version(subject, number, self.schemas[known.schema_id], known.is_deleted)
+            schema = self.schemas[known.schema_id]
+            return Version(subject, known.version, schema, known.is_deleted)
         # A subject whose versions are all deleted has none for those who do not ask for what is deleted.
-        found = self.versions(subject, deleted=deleted)
-        if number == LATEST:
-            return next((one for one in reversed(found) if not one.is_deleted), found[-1])
+        self.versions(subject, deleted=deleted)
         raise NotFound("version", number)
 
     def schema(self, schema_id: int) -> SchemaStored:

@@ -45,6 +45,7 @@ from ..partition.damage import behind
 from ..partition.dead_letters import index_of
 from ..partition.rows import ids_of
 from ..partition.start import offset_in, visible_end
+from ..walks import Slices, is_open
 
 if TYPE_CHECKING:
     from ..node import Node
@@ -241,7 +242,7 @@ def _timed_in(log: Log, head: Head, time_ns: int | None) -> TimedOffset | None:
     return TimedOffset(int(offsets[found[0]]), int(times[found[0]]), head.epoch)
 
 
-def peek(node: "Node", command: Peek, now: Now) -> list[Received]:
+def peek(node: "Node", command: Peek, now: Now) -> Slices[list[Received]]:
     partition = node.partition(command.topic, command.partition)
     delivery = partition.group(command.group)
     delivery.tick(now.monotonic_ns)
@@ -252,7 +253,11 @@ def peek(node: "Node", command: Peek, now: Now) -> list[Received]:
     place = Place(partition.topic, partition.number, delivery.group)
     choice = commands.choose(delivery, limit=command.limit, end=partition.messages.end_offset)
     readable_from = 0
-    for offset in each_offset(choice.offsets):
+    for offset in [*each_offset(choice.offsets)]:
+        now = yield 1
+        if not is_open(node, partition):
+            break
+        readable_from = max(readable_from, partition.messages.start_offset)
         if offset < readable_from or delivery.progress.is_finished(offset):
             continue
         try:
