@@ -41,7 +41,7 @@ def comparisons(written: Any) -> int:
 
 def of_json(written: Any) -> JsonSchema:
     """As the registry reads a new one."""
-    read = Registry().parse(NewSchema("JSON", json.dumps(written)))
+    read = Registry().parse("s", NewSchema("JSON", json.dumps(written)))
     assert isinstance(read, JsonSchema)
     return read
 

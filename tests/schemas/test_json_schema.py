@@ -119,6 +119,58 @@ def test_what_is_compatible_refuses_no_older_document(effort) -> None:
     assert compared > 100
 
 
+def event(chance: Random, name: str) -> Any:
+    """A branch of a union, which is told apart from the others by its kind, if that is required."""
+    kind = chance.choice(({"const": name}, {"enum": [name, f"{name}!"]}))
+    branch = {
+        "type": "object",
+        "properties": {"kind": kind, "a": schema(chance, 2)},
+        "required": ["kind"] if chance.random() < 0.7 else [],
+    }
+    if chance.random() < 0.2:
+        del branch["type"]
+    return branch
+
+
+def union_of(chance: Random, names: str) -> list[Any]:
+    branches = [event(chance, name) for name in names]
+    if chance.random() < 0.3:
+        branches.append({"type": chance.choice(TYPES)})
+    if chance.random() < 0.2:
+        branches.append({"type": "object", "required": ["z"], "properties": {"kind": True}})
+    return branches
+
+
+def test_a_wider_union_refuses_no_older_document(effort) -> None:
+    compared = widened = 0
+    for seed in range(effort(check=400, test=1500, torture=500_000)):
+        chance = Random(seed)
+        definitions = {name: event(chance, name) for name in "xyz"}
+        branches: list[Any] = union_of(chance, "xy")
+        if chance.random() < 0.5:
+            branches = [{"$ref": f"#/definitions/{name}"} for name in "xy"]
+        more = [*branches, *union_of(chance, chance.choice(("z", "x", "")))]
+        if chance.random() < 0.5:
+            more.append({"$ref": "#/definitions/z"})
+        head: Any = {"definitions": definitions, "$schema": chance.choice(DRAFTS[1:])}
+        try:
+            before = JsonSchema(json.dumps({**head, "oneOf": branches}))
+            after = JsonSchema(json.dumps({**head, "oneOf": more}))
+        except InvalidSchema:
+            continue
+        if after.faults_reading(before):
+            continue
+        widened += len(more) > len(branches)
+        for _ in range(30):
+            names = ("x", "y", "z", "x!", 1)
+            value = {"kind": chance.choice(names), "a": document(chance)}
+            value = value if chance.random() < 0.8 else document(chance)
+            if before.validator.is_valid(value):
+                compared += 1
+                assert after.validator.is_valid(value), (seed, branches, more, value)
+    assert min(compared, widened) > 50
+
+
 def test_every_schema_covers_itself(effort) -> None:
     for seed in range(effort(check=100, test=300, torture=10_000)):
         text = json.dumps(pair_of(Random(seed))[0])

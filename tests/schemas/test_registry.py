@@ -1,9 +1,11 @@
 """The registry: subjects, versions, ids, references, levels, modes, and both kinds of deletion."""
 
 import json
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.api.schemas import GLOBAL, LATEST, Level, Mode, NewSchema, Reference
@@ -20,7 +22,7 @@ from penstock.errors import (
     SoftDeleted,
 )
 from penstock.schemas import Registry
-from penstock.schemas.records import VersionStored
+from penstock.schemas.records import SchemaStored, VersionStored
 from penstock.schemas.registry import guid_of
 
 INT, LONG, TEXT = (NewSchema("AVRO", f'"{one}"') for one in ("int", "long", "string"))
@@ -227,6 +229,45 @@ def test_a_context_is_no_part_of_a_name(rig: Rig, subject: str) -> None:
     rig.keep((VersionStored(subject, 1, 1),))
     assert rig.register(subject, TEXT) == 1
     rig.keep(rig.registry.set_level(subject, Level.NONE))
+
+
+def reread(rig: Rig, change: Callable[[SchemaStored], SchemaStored]) -> Rig:
+    """The same registry from a snapshot whose schemas are changed."""
+    again = Rig()
+    for record in rig.registry.snapshot():
+        again.registry.apply(change(record) if isinstance(record, SchemaStored) else record)
+    return again
+
+
+TUPLE = NewSchema("JSON", '{"type": "array", "items": [{"type": "string"}]}')
+WIDER = NewSchema("JSON", '{"type": "array", "items": [{"type": ["string", "null"]}]}')
+PREFIXED = NewSchema("JSON", '{"type": "array", "prefixItems": [{"type": "string"}]}')
+
+
+def test_json_without_a_draft_is_draft_7(rig: Rig) -> None:
+    schema_id = rig.register("a", TUPLE)
+    assert rig.registry.read(schema_id).is_valid(b'["x"]')
+    assert not rig.registry.read(schema_id).is_valid(b"[1]")
+    rig.register("a", WIDER)
+    with pytest.raises(IncompatibleSchema):
+        rig.register("a", TUPLE._replace(text=TUPLE.text.replace("string", "integer")))
+    # References are read as they were registered.
+    refers = NewSchema("JSON", '{"$ref": "t.json"}', (Reference("t.json", "a", 1),))
+    assert not rig.registry.read(rig.register("b", refers)).is_valid(b"[1]")
+
+
+def test_what_was_registered_as_draft_2020_stays_so(rig: Rig) -> None:
+    # A record of a version before this one: it says nothing of drafts.
+    old = rig.register("other", PREFIXED)
+    rig = reread(rig, lambda record: msgspec.structs.replace(record, draft=""))
+    for subject in ("other", "new"):
+        # A producer that registers it again finds it, and it means what it meant.
+        assert rig.register(subject, PREFIXED) == old
+        assert not rig.registry.read(old).is_valid(b"[1]")
+    # The next version of such a subject is read as the one before.
+    wider = PREFIXED._replace(text=PREFIXED.text.replace('"string"', '["string", "null"]'))
+    assert not rig.registry.read(rig.register("other", wider)).is_valid(b"[1]")
+    assert rig.registry.read(rig.register("third", TUPLE)).is_valid(b"[]")
 
 
 def test_what_is_read_only_keeps_its_level(rig: Rig) -> None:

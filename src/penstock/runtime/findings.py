@@ -11,7 +11,7 @@ from ..broker.validation import ViolationLedger
 from ..config import StorageConfig, Validation
 from ..errors import PenstockError, SchemaViolation
 from ..ports import Disk
-from ..schemas.registry import names_context
+from ..schemas.subjects import names_context
 from .world import World
 from .zones import SystemZones
 

@@ -1,7 +1,8 @@
 """Whether a JSON Schema takes every document that an older one takes.
 
 The rules are conservative: what they call covered is. Each constraint of the new schema has to be implied by a
-constraint of the old one; constraints that are hard to compare (`not`, `oneOf`, `if`, ...) have to be equal.
+constraint of the old one; constraints that are hard to compare (`not`, `if`, ...) have to be equal. So has a `oneOf`,
+unless its branches exclude each other.
 """
 
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from .checking import Faults, PairCheck
+from .json_disjoint import are_disjoint
 from .json_document import DRAFT_2020, DRAFTS_BEFORE_2019, Place, json_text
 
 _HOPS_MAX = 16
@@ -188,6 +190,9 @@ def _own(check: PairCheck, old: Place, asked: Constraint, path: str) -> Faults:
         case "anyOf":
             if all(covers(check, one, old, where) for one in asked.value):
                 return [f"{where}: none of them takes all that was taken before"]
+        case "oneOf":
+            faults = _equality_faults(check, node, asked, where)
+            return [] if faults and _is_union_of(check, asked, old, where) else faults
         case "multipleOf":
             before = node.get(keyword)
             if not _is_multiple(before, asked.value):
@@ -204,6 +209,14 @@ def _own(check: PairCheck, old: Place, asked: Constraint, path: str) -> Faults:
         case _:
             return _equality_faults(check, node, asked, where)
     return []
+
+
+def _is_union_of(check: PairCheck, asked: Constraint, old: Place, path: str) -> bool:
+    """Whether one branch takes all that was taken before, and no other branch takes any of it."""
+    assert asked.place is not None, "constraints that have to be equal know their schema"
+    branches = [Place(asked.place.document, node) for node in asked.value]
+    is_covered = not all(covers(check, branch, old, path) for branch in branches)
+    return is_covered and are_disjoint(check, branches)
 
 
 def _types(node: dict[str, Any]) -> set[str] | None:

@@ -9,6 +9,9 @@ import msgspec
 from ..errors import InvalidSchema
 
 Node = dict[str, Any] | bool
+# What a schema is that names none, as with Confluent's registry.
+DRAFT_USUAL = "http://json-schema.org/draft-07/schema"
+# What it was before: the schema's record names no draft.
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
 # Without `$ref` beside other keywords.
 DRAFTS_BEFORE_2019 = frozenset(
@@ -60,9 +63,17 @@ class Document:
         self._anchors: dict[str, Node] = {}
         root = node if isinstance(node, dict) else {}
         self.base = str(root.get("$id", "")).partition("#")[0]
+        self.names_draft = "$schema" in root
         self.draft = str(root.get("$schema", DRAFT_2020)).removesuffix("#")
         for one in _walk(node):
             self._index(one)
+
+    def read_as(self, draft: str) -> None:
+        """Have a draft, if the document names none."""
+        if draft and not self.names_draft:
+            self.draft = draft
+            if isinstance(self.node, dict):
+                self.node["$schema"] = draft
 
     def _index(self, node: dict[str, Any]) -> None:
         for keyword in _UNSUPPORTED:

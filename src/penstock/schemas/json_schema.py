@@ -113,6 +113,13 @@ class JsonSchema:
         )
 
 
+def undrafted(schema: object) -> Document | None:
+    """The document of a JSON Schema that names no draft."""
+    if isinstance(schema, JsonSchema) and not schema.root.names_draft:
+        return schema.root
+    return None
+
+
 def _compiles(pattern: str, size: int) -> bool:
     """Whether a pattern takes no more than so many bytes when it is compiled."""
     import jsonschema_rs

@@ -6,13 +6,18 @@ from ..api.schemas import Reference
 
 
 class SchemaStored(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=32):
-    """A schema and its id. `fingerprint` is equal for equal schemas of one language with equal references."""
+    """A schema and its id. `fingerprint` is equal for equal schemas of one language with equal references.
+
+    `draft` is how a JSON Schema is read that names no draft itself; empty of other schemas, and of those that were
+    stored before records had it: they are draft 2020-12.
+    """
 
     schema_id: int
     language: str
     text: str
     references: tuple[Reference, ...]
     fingerprint: bytes
+    draft: str = ""
 
 
 class VersionStored(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=33):

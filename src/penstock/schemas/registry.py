@@ -10,11 +10,9 @@ from itertools import chain
 from typing import NamedTuple
 
 from ..api.schemas import GLOBAL, LATEST, Level, Mode, NewSchema, Reference
-from ..config import SUBJECT_CHARACTERS_MAX
 from ..errors import (
     IncompatibleSchema,
     InvalidSchema,
-    InvalidSubject,
     NotFound,
     NotSoftDeleted,
     Refused,
@@ -25,6 +23,8 @@ from ..errors import (
 )
 from ..kernel import Outcome
 from .checking import CLOSURE_BYTES_MAX, CLOSURE_COUNT_MAX
+from .json_document import DRAFT_USUAL
+from .json_schema import JsonSchema, undrafted
 from .languages import Schema, read_schema
 from .records import (
     CompatibilitySet,
@@ -35,6 +35,7 @@ from .records import (
     VersionRemoved,
     VersionStored,
 )
+from .subjects import check_subject
 
 _VERSIONS_MAX = 1000
 _SUBJECTS_MAX = 100_000
@@ -220,6 +221,9 @@ class Registry:
         if found is None:
             one = self.schemas[schema_id]
             found = self._parsed(NewSchema(one.language, one.text, one.references))
+            document = undrafted(found)
+            if document is not None:
+                document.read_as(one.draft)
             self._read_characters += len(one.text)
             if self._read_characters > _READ_MAX:
                 self._read.clear()
@@ -227,18 +231,36 @@ class Registry:
             self._read[schema_id] = found
         return found
 
-    def parse(self, new: NewSchema) -> Schema:
-        """A new schema, read. InvalidSchema, also for a reference to what is not registered."""
+    def parse(self, subject: str, new: NewSchema) -> Schema:
+        """A new schema of a subject, read. InvalidSchema, also for a reference to what is not registered."""
         schema = self._parsed(new)
+        document = undrafted(schema)
+        if document is not None:
+            document.read_as(self._draft(subject, _fingerprint(new, schema)))
         # What cannot be compiled is refused now, and not when the first message comes.
         schema.is_valid(b"{}")
         return schema
 
+    def _draft(self, subject: str, fingerprint: bytes) -> str:
+        """How a JSON Schema is read that names no draft: as before, if it is there or its subject has such a one."""
+        ids = self._by_fingerprint.get(fingerprint)
+        if ids:
+            return self.schemas[ids[0]].draft
+        versions = self.subjects.get(subject, {}).values()
+        newest = max((one for one in versions if not one.is_deleted), key=_number, default=None)
+        document = undrafted(self.read(newest.schema_id)) if newest else None
+        return DRAFT_USUAL if document is None else document.draft
+
     def _parsed(self, new: NewSchema) -> Schema:
-        found = [(name, one.text) for name, one in self._closure(new)]
-        if sum(len(text) for _, text in found) > CLOSURE_BYTES_MAX:
+        referenced = self._closure(new)
+        if sum(len(stored.text) for _, stored in referenced) > CLOSURE_BYTES_MAX:
             raise InvalidSchema(f"what it refers to has more than {CLOSURE_BYTES_MAX} characters")
-        return read_schema(new.language, new.text, found)
+        texts = [(name, stored.text) for name, stored in referenced]
+        schema = read_schema(new.language, new.text, texts)
+        if isinstance(schema, JsonSchema):
+            for name, stored in referenced:
+                schema.root.others[name].read_as(stored.draft)
+        return schema
 
     def _closure(self, new: NewSchema) -> list[tuple[str, SchemaStored]]:
         """What a schema refers to, and what that refers to, each once, with nothing before what it refers to."""
@@ -295,7 +317,7 @@ class Registry:
                 f"subject {subject} is in mode {mode.value}: ids are named in IMPORT only"
             )
         new = self._pinned(new)
-        schema = self.parse(new)
+        schema = self.parse(subject, new)
         known = self._same(subject, new, schema, normalize=normalize)
         if known is not None and not any(given):
             return Outcome(known)
@@ -328,7 +350,11 @@ class Registry:
             raise SchemaModeRefused(f"id {schema_id} is another schema's, or above {_ID_MAX}")
         if stored is None:
             schema_id = schema_id or self.next_id
-            stored = SchemaStored(schema_id, new.language, new.text, new.references, fingerprint)
+            document = undrafted(schema)
+            draft = "" if document is None else document.draft
+            stored = SchemaStored(
+                schema_id, new.language, new.text, new.references, fingerprint, draft
+            )
             records.append(stored)
         self._require_room(subject, len(new.text) if records else 0)
         number = given[1] or max(numbers, default=0) + 1
@@ -353,7 +379,9 @@ class Registry:
         """The version of a subject that has this schema. NotFound if it has none, InvalidSchema."""
         self.versions(subject, deleted=deleted)
         new = self._pinned(new)
-        found = self._same(subject, new, self.parse(new), normalize=normalize, deleted=deleted)
+        found = self._same(
+            subject, new, self.parse(subject, new), normalize=normalize, deleted=deleted
+        )
         if found is None:
             raise NotFound("schema", f"of this kind in subject {subject}")
         return found
@@ -385,7 +413,7 @@ class Registry:
         self, subject: str, new: NewSchema, *, number: int = 0, schema: Schema | None = None
     ) -> list[str]:
         """Why a subject's level does not allow a schema; with `number`, against this version only."""
-        schema = schema or self.parse(self._pinned(new))
+        schema = schema or self.parse(subject, self._pinned(new))
         level = self.level(subject)
         found: list[str] = []
         characters = 0
@@ -496,17 +524,8 @@ class Registry:
             check_subject(subject)
 
 
-def check_subject(subject: str) -> None:
-    """InvalidSubject for a name that no subject may have."""
-    if not 0 < len(subject) <= SUBJECT_CHARACTERS_MAX or not subject.isprintable():
-        raise InvalidSubject(subject, f"1 to {SUBJECT_CHARACTERS_MAX} printable characters")
-    if names_context(subject):
-        raise InvalidSubject(subject, "there are no contexts but the one without a name")
-
-
-def names_context(subject: str) -> bool:
-    """Whether Confluent's registry would read the beginning of a name as a context (`:.context:subject`)."""
-    return subject.startswith((":.", ":*:"))
+def _number(version: VersionStored) -> int:
+    return version.version
 
 
 def _fingerprint(new: NewSchema, schema: Schema) -> bytes:
