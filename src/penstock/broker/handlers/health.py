@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command
@@ -36,19 +37,17 @@ def see_health(node: "Node", _command: SeeHealth, now: Now) -> Slices[Health]:
 def see_figures(node: "Node", command: SeeFigures, now: Now) -> Slices[list[Sample]]:
     samples: list[Sample] = []
     is_of_all = command.topic is None and not command.prefixes
+    # There are few topics, thousands of samples of each, and perhaps thousands of prefixes.
+    covers = cache(command.covers)
 
     def tell(name: str, labels: Mapping[str, str], value: float) -> None:
-        if is_of_all or _is_covered(command, labels):
+        topic = labels.get("topic")
+        # Of a topic that the command covers, or of the node as a whole.
+        if is_of_all or ("group" not in labels if topic is None else covers(topic)):
             samples.append(Sample(name, labels, value))
 
     yield from figures_of(node, command.groups_max, tell, now)
     return samples
-
-
-def _is_covered(command: SeeFigures, labels: Mapping[str, str]) -> bool:
-    """Whether a figure is of a topic that the command covers, or of the node as a whole."""
-    topic = labels.get("topic")
-    return "group" not in labels if topic is None else command.covers(topic)
 
 
 def see_reliability(
