@@ -54,7 +54,9 @@ class Scene:
                 self.run(join)
                 self.run(members.PollMember(group, MEMBER, 100))
             else:
-                broker.app.shared.join(group, MEMBER, "client", TOPICS, 60)
+                limits = broker.settings.limits.limits_config()
+                shared = broker.app.shared
+                shared.join(group, MEMBER, "client", TOPICS, 60, by=LOCAL, limits=limits)
         self._stage()
         offsets = {f"{topic}/0": 0 for topic in TOPICS}
         self.run(KeepQueryStart(QueryStart("start", offsets, {}, "asked")))
