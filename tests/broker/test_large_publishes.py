@@ -21,7 +21,7 @@ BATCH_ENTRIES = 2000
 
 def sent() -> list[Message]:
     """Messages without any key, with keys of many partitions, and two of each idempotency key."""
-    messages = [Message(PLAIN + b"%d" % number) for number in range(LARGE_MESSAGES)]
+    messages = [Message(PLAIN + b"%d" % number) for number in range(8 * LARGE_MESSAGES)]
     messages += [Message(KEYED, key=b"%d" % number) for number in range(LARGE_MESSAGES)]
     messages += [
         Message(REPEATED, idempotency_key=b"%d" % (number // 2)) for number in range(LARGE_MESSAGES)

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from functools import partial
+from itertools import count
 
 import pytest
 
@@ -87,6 +89,42 @@ async def test_other_requests_have_their_turns_while_lines_are_read(tmp_path):
             other.cancel()
         assert many >= small + 20
         assert large >= small + 10
+
+
+async def test_many_messages_are_stored_with_others_in_between_and_answered_in_their_order(
+    tmp_path, monkeypatch
+):
+    async with in_process(tmp_path) as broker:
+        # A tenth of a millisecond passes with each look.
+        ticks = count(broker.clock.monotonic_ns(), 100_000)
+        monkeypatch.setattr(broker.clock, "monotonic_ns", partial(next, ticks))
+        await broker.topic(partitions=4)
+        lines = [b'{"value":"%d","key":"%d"}' % (number, number) for number in range(2000)]
+        lines += [b'{"value":"%d","partition":3}' % number for number in range(2000, 2500)]
+        lines += [b'{"value":"wrong","priority":9}', b'{"value":"lost","partition":9}']
+        ended = []
+
+        async def publish(name, body):
+            reply = await broker.call("POST", "/topics/orders/messages", body, headers=NDJSON)
+            ended.append(name)
+            return reply.json["results"]
+
+        many = asyncio.create_task(publish("many", b"\n".join(lines)))
+        while broker.driver.node.topic("orders").partitions[3].messages.end_offset == 0:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+        await publish("between", b'{"value":"v","partition":0}')
+        *results, wrong, lost = await many
+        assert ended == ["between", "many"]
+        assert (wrong["error"], lost["error"]) == ("MALFORMED_REQUEST", "NOT_FOUND")
+        assert [result["partition"] for result in results[2000:]] == [3] * 500
+        stored = {}
+        for partition in range(4):
+            page = f"/topics/orders/partitions/{partition}/messages?limit=10000"
+            for message in (await broker.call("GET", page)).json["messages"]:
+                stored[partition, message["offset"]] = message["value"]
+        places = [(result["partition"], result["offset"]) for result in results]
+        assert [stored[place] for place in places] == [str(number) for number in range(2500)]
+        assert len(stored) == 2501
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n"])

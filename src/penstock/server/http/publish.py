@@ -1,7 +1,7 @@
 """Publishing: JSON, NDJSON, one message in a query, and batches that the client encoded."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import count
 
@@ -29,8 +29,17 @@ from ...api.json.publish import (
 )
 from ...api.json.reading import decode, decode_line, read_fields
 from ...api.json.times import time_text_or_none
-from ...api.principals import Action
-from ...api.publish import Delayed, PublishBatch, Published, PublishedRun, Safety, Schedule
+from ...api.principals import LOCAL, Action
+from ...api.publish import (
+    LARGE_MESSAGES,
+    Delayed,
+    PublishBatch,
+    PublishEach,
+    Published,
+    PublishedRun,
+    Safety,
+    Schedule,
+)
 from ...api.publish import PublishOutcome as Stored
 from ...errors import (
     BacklogFull,
@@ -90,7 +99,7 @@ async def publish(request: Request) -> Answer:
     if not items:
         raise BadRequest("messages is empty", field="messages")
     results, moments = await store(request, topic, items, acks)
-    return _response(request, items, results, acks, moments)
+    return await _response(request, items, results, acks, moments)
 
 
 async def _lines(body: bytes | bytearray) -> list[MessageIn]:
@@ -136,13 +145,13 @@ async def _publish_plain(request: Request, topic: str, sent: PlainIn, acks: int)
     found = await request.app.coalescer.publish(
         topic, None, values, is_synced=acks == _ALL, is_awaited=acks != _NONE
     )
-    return _plain_response(request, sent, found, acks)
+    return await _plain_response(request, sent, found, acks)
 
 
-def _plain_response(request: Request, sent: PlainIn, found: Answers, acks: int) -> Response:
+async def _plain_response(request: Request, sent: PlainIn, found: Answers, acks: int) -> Response:
     if isinstance(found, list):
         items = [MessageIn(value=one.value) for one in sent.messages]
-        return _response(request, items, found, acks, {})
+        return await _response(request, items, found, acks, {})
     safety = _safety(request, acks)
     return Response(_run_body(found, safety))
 
@@ -227,9 +236,11 @@ async def store(
         place[1].append(message)
     for index, one in later:
         results[index] = await _schedule(request, topic, items[index].partition, one, acks)
-    publishes = partial(
+    publishes: Callable[..., Awaitable[Answers]] = partial(
         request.app.coalescer.publish, topic, is_synced=acks == _ALL, is_awaited=acks != _NONE
     )
+    if len(items) > LARGE_MESSAGES:
+        publishes = partial(_publish_large, request, topic, acks)
     contents = [(partition, messages) for partition, (_, messages) in places.items()]
     # In no local: a future keeps its error, and the traceback of that this frame.
     if len(contents) == 1:
@@ -239,6 +250,17 @@ async def store(
     stored = _in_order(items, results, [*places.values()], answers)
     moments = {index: one.due_ns for index, one in later}
     return stored, moments | await moments_of_first(request, topic, stored)
+
+
+async def _publish_large(
+    request: Request, topic: str, acks: int, partition: int | None, messages: Sequence[Message]
+) -> Answers:
+    """By themselves, in turns of the loop: together with those of other requests they would hold these up."""
+    command = PublishEach(topic, messages, partition)
+    try:
+        return await request.app.driver.execute(command, LOCAL, is_synced=acks == _ALL)
+    except NotFound as error:
+        return [error.fresh()] * len(messages)
 
 
 def _traced(request: Request, items: Sequence[MessageIn]) -> Sequence[MessageIn]:
@@ -304,7 +326,7 @@ def _copies_out(safety: Safety) -> int | msgspec.UnsetType:
     return safety.copies or msgspec.UNSET
 
 
-def _response(
+async def _response(
     request: Request,
     items: Sequence[MessageIn],
     results: Sequence[Stored],
@@ -316,10 +338,11 @@ def _response(
         if isinstance(one, SchemaViolation):
             # Until here it is the index among what several requests had stored together.
             one.fields["index"] = index
-    out = [
-        _result(item, one, safety, moments.get(index))
-        for index, (item, one) in enumerate(zip(items, results, strict=True))
-    ]
+    out: list[object] = []
+    for index, (item, one) in enumerate(zip(items, results, strict=True)):
+        if index % _PIECE_MESSAGES == _PIECE_MESSAGES - 1:
+            await request.app.driver.give_way()
+        out.append(_result(item, one, safety, moments.get(index)))
     failed = [one for one in results if isinstance(one, PenstockError)]
     if len(failed) < len(results):
         return json_response({"results": out})
