@@ -126,7 +126,9 @@ class Project:
 
 
 def succeed(done: "subprocess.CompletedProcess[str]") -> None:
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-3000:]
+    assert " ERROR " not in said
 
 
 @pytest.mark.tier("test")

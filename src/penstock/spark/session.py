@@ -29,6 +29,10 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
 # An executor that leaves says so at length, and its tasks run again elsewhere.
 logger.shutdown.name = org.apache.spark.util.ShutdownHookManager
 logger.shutdown.level = off
+# A client of Spark Connect is told what went wrong with its call. A run of spark-pipelines that went well may end with
+# such a call behind the end of its session, and nobody is told anything by that.
+logger.connect.name = org.apache.spark.sql.connect.utils.ErrorUtils
+logger.connect.level = off
 # With another level than the root's, Spark tells at its start how to change it.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
