@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from penstock.errors import PenstockError, PromotionRaced, Refused, Unreachable
+from penstock.replication.frames import LogFacts
 from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
 from penstock.server.standby import membership as membership_module
@@ -466,3 +467,22 @@ async def test_a_new_leader_is_followed_at_once(tmp_path, monkeypatch):
         assert await followed.get() == 514
     for one in (node, other):
         await one.stop()
+
+
+async def test_a_node_that_is_forced_to_lead_has_those_that_are_there_promise(tmp_path):
+    """Else what they elect and acknowledge while it is away could be in an earlier epoch, and be cut."""
+    facts = ClusterFacts("c", 257, copies=2)
+    other, address = await started(tmp_path / "3", facts, number=3)
+
+    async def nothing(*_: object) -> tuple[bool, dict[str, LogFacts]]:
+        return True, {}
+
+    other.follow = other.survey = nothing
+    node, _ = await started(tmp_path / "2", facts, number=2, peers=(address, NOWHERE))
+    await promote(node, is_forced=True)
+    await node.stop()
+    await other.stop()
+    assert other.epoch == node.epoch == node.facts.forced_epoch
+    found = read_facts(tmp_path / "3")
+    assert found is not None
+    assert found.epoch == node.epoch

@@ -98,8 +98,15 @@ async def _take_over(membership: "Membership", *, is_forced: bool, is_alone: boo
         doubt = "this node lacks what was in a damaged log, which is in set-aside/"
     if doubt and not is_forced:
         raise _refused(doubt)
+    asked: list[Asked] = []
+    if not is_enough:
+        # Those that are there follow nothing earlier: what they elect and acknowledge later is not cut by this reign.
+        asked = await _surveys(membership, peers, epoch, tolerated=PenstockError)
+        if membership.epoch >= epoch:
+            raise PromotionRaced(f"this node has promised to follow epoch {membership.epoch}")
     is_other_history = bool(doubt) or not is_enough or is_alone
-    membership.lead(epoch, is_forced=is_other_history, is_alone=is_alone)
+    nodes_asked = [node.node for node in asked]
+    membership.lead(epoch, is_forced=is_other_history, is_alone=is_alone, asked=nodes_asked)
     if is_alone:
         return _ALONE
     if 1 + len(peers) < membership.cluster.copies:
@@ -119,14 +126,7 @@ async def _elect(membership: "Membership", peers: Sequence[Peer], epoch: int) ->
     ):
         raise _refused(doubt)
     asked = [await membership.promise_to(epoch)]
-    surveys = (_survey_of(membership, peer, epoch) for peer in peers)
-    for survey in await asyncio.gather(*surveys, return_exceptions=True):
-        if isinstance(survey, Asked):
-            asked.append(survey)
-        elif not isinstance(survey, PenstockError):
-            raise AssertionError("a peer could not be surveyed") from survey
-        elif not isinstance(survey, Unreachable):
-            raise survey.fresh()
+    asked += await _surveys(membership, peers, epoch, tolerated=Unreachable)
     choice = choose(asked, nodes, copies)
     if choice.doubt:
         raise _refused(choice.doubt)
@@ -143,6 +143,26 @@ async def _elect(membership: "Membership", peers: Sequence[Peer], epoch: int) ->
         raise PromotionRaced(f"this node has promised to follow epoch {membership.epoch}")
     membership.lead(epoch, asked=[one.node for one in asked])
     return ""
+
+
+async def _surveys(
+    membership: "Membership",
+    peers: Sequence[Peer],
+    epoch: int,
+    *,
+    tolerated: type[PenstockError],
+) -> list[Asked]:
+    """Those peers that promise, asked side by side. Raises why another one does not, unless that is tolerated."""
+    asked: list[Asked] = []
+    surveys = (_survey_of(membership, peer, epoch) for peer in peers)
+    for survey in await asyncio.gather(*surveys, return_exceptions=True):
+        if isinstance(survey, Asked):
+            asked.append(survey)
+        elif not isinstance(survey, PenstockError):
+            raise AssertionError("a peer could not be surveyed") from survey
+        elif not isinstance(survey, tolerated):
+            raise survey.fresh()
+    return asked
 
 
 async def _survey_of(membership: "Membership", peer: Peer, epoch: int) -> Asked:
