@@ -4,9 +4,9 @@ import asyncio
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -59,51 +59,59 @@ class PeerListener:
         # Those that no transport has yet.
         self._accepted: set[socket.socket] = set()
         self._said = ""
-        self._accepting: asyncio.Task[None] | None = None
+        self._listener: socket.socket | None = None
+        self._context: ssl.SSLContext | None = None
+        self._again: asyncio.TimerHandle | None = None
 
     def start(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
         """Accept connections from now on. With a context a connection begins with TLS, and in time, or it ends."""
         listener.setblocking(False)
         listener.listen(_BACKLOG)
-        self._accepting = self._begin(self._accept(listener, context))
+        self._listener, self._context = listener, context
+        self._wait()
 
     async def stop(self) -> None:
-        """Hang up, and return when nothing listens any more."""
-        for task in self._tasks:
+        """Hang up, and listen no more."""
+        if self._again is not None:
+            self._again.cancel()
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+        tasks = [*self._tasks]
+        for task in tasks:
             task.cancel()
-        if self._accepting is not None:
-            await asyncio.wait((self._accepting,))
+        if tasks:
+            await asyncio.wait(tasks)
         for connection in self._accepted:
             connection.close()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+    def _wait(self) -> None:
+        assert self._listener is not None
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        """Take one connection: a flood of them leaves the loop its turns."""
+        assert self._listener is not None
+        loop = asyncio.get_running_loop()
+        try:
+            connection, address = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            self._say(f"no peer can connect: {error.strerror}")
+            loop.remove_reader(self._listener)
+            self._again = loop.call_later(_ACCEPT_AGAIN_S, self._wait)
+            return
+        host = str(address[0])
+        if not self._strangers.admit(host):
+            self._say(f"peer {host} refused: too many connections do not say who they are")
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._accepted.add(connection)
+        task = loop.create_task(self._meet(connection, host, self._context))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _accept(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
-        with listener:
-            await self._accept_from(listener, context)
-
-    async def _accept_from(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, address = await loop.sock_accept(listener)
-            except OSError as error:
-                self._say(f"no peer can connect: {error.strerror}")
-                await asyncio.sleep(_ACCEPT_AGAIN_S)
-                continue
-            host = str(address[0])
-            if self._strangers.admit(host):
-                self._accepted.add(connection)
-                self._begin(self._meet(connection, host, context))
-            else:
-                self._say(f"peer {host} refused: too many connections do not say who they are")
-                connection.close()
-            # A flood of connections leaves the loop its turns.
-            await asyncio.sleep(0)
 
     async def _meet(
         self, connection: socket.socket, host: str, context: ssl.SSLContext | None
