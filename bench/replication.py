@@ -22,7 +22,7 @@ from penstock.server.standby.peer_tls import peer_contexts
 from .fail_over import FEW, make_topics, measure_fail_over
 from .floors import floors
 from .measure import FULL, Effort
-from .replication_nodes import cluster_words, nodes, start_pair
+from .replication_nodes import Node, cluster_words, nodes, start_pair
 from .report import Case, CaseResult, Unit, on_ratio, on_value
 
 TOPIC = "bench"
@@ -30,6 +30,7 @@ BATCH_BYTES = 1 << 20
 VALUE_BYTES = 1 << 10
 CAUGHT_UP_BYTES, CAUGHT_UP_BYTES_QUICK = 512 << 20, 64 << 20
 SWITCH_OVERS, SWITCH_OVERS_QUICK = 100, 6
+PARTITIONS, PARTITIONS_QUICK = 1000, 100
 _PATIENT = ClientSettings(retry=RetryPolicy(retries=10_000, backoff_ms=10, backoff_ms_max=20))
 _MB = 1e6
 
@@ -110,6 +111,7 @@ class Producing:
 
     def __init__(self, client: Client) -> None:
         self.pause_s, self._count = 0.0, 0
+        self.times_s: list[float] = []
         self._client, self._is_over = client, threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -130,6 +132,7 @@ class Producing:
             except PenstockError:
                 continue  # Not known to be stored: once more, under the same key.
             now_s = time.perf_counter()
+            self.times_s.append(now_s - last_s)
             self.pause_s, last_s = max(self.pause_s, now_s - last_s), now_s
             self._count += 1
 
@@ -139,6 +142,92 @@ class Producing:
             if not self._thread.is_alive():
                 raise RuntimeError("the producer has failed")
             time.sleep(0.001)
+
+
+def measure_create(has_standby: bool, effort: Effort = FULL) -> CaseResult:
+    """How long a topic of many partitions takes to be made, while a client publishes one message after the other.
+
+    `publish_p99` is of these messages; `in_sync` is False if the standby was lost meanwhile.
+    """
+    count = PARTITIONS if effort is FULL else PARTITIONS_QUICK
+    with nodes() as (first, second, directory):
+        if has_standby:
+            start_pair(first, second)
+        else:
+            first.start()
+        floor = fsync_floor_ms(directory)
+        with (
+            first.client() as busy,
+            first.client() as client,
+            Producing(busy) as producing,
+            Watching(first) as watching,
+        ):
+            producing.until_acknowledged(20)
+            made_ms, publish = timed(producing, lambda: create(client, count))
+            deleted_ms, publish_beside = timed(producing, lambda: client.delete_topic("many"))
+    return CaseResult(
+        made_ms,
+        floor,
+        settings={
+            "partitions": count,
+            "publish_p99": publish,
+            "in_sync": watching.least_in_sync == 1 + has_standby,
+            "deleted": deleted_ms,
+            "publish_p99_deleting": publish_beside,
+        },
+    )
+
+
+def create(client: Client, partitions: int) -> None:
+    client.create_topic("many", partitions=partitions)
+
+
+def timed(producing: Producing, work: Callable[[], None]) -> tuple[float, float]:
+    """How long some work took, and the 99th percentile of the publishes beside it and half a second on, in ms."""
+    del producing.times_s[:]
+    started_s = time.perf_counter()
+    work()
+    took_s = time.perf_counter() - started_s
+    time.sleep(0.5)
+    producing.until_acknowledged(1)
+    times_s = sorted(producing.times_s)
+    return took_s * 1000, times_s[int(len(times_s) * 0.99)] * 1000
+
+
+def fsync_floor_ms(directory: Path) -> float:
+    """The median of appends that are synced, one after the other."""
+    times = []
+    with (directory / "floor").open("ab") as file:
+        for _ in range(100):
+            started_s = time.perf_counter()
+            file.write(b"x" * 100)
+            file.flush()
+            os.fsync(file.fileno())
+            times.append((time.perf_counter() - started_s) * 1000)
+    return statistics.median(times)
+
+
+class Watching:
+    """A thread that asks a node how many machines are in sync."""
+
+    def __init__(self, node: Node) -> None:
+        self.least_in_sync = 99
+        self._node, self._is_over = node, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Watching":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(0.1):
+            self.least_in_sync = min(
+                self.least_in_sync, self._node.get("/cluster").get("in_sync", 1)
+            )
 
 
 def measure_catch_up(effort: Effort = FULL) -> CaseResult:
@@ -253,5 +342,19 @@ CASES = (
         measure=partial(measure_fail_over, partitions=1000, messages=50_000),
         goal=on_ratio(">=0.77"),
         baseline="the same pair before the messages",
+    ),
+    Case(
+        name="create-1000",
+        unit=Unit.MS,
+        measure=partial(measure_create, True),
+        goal=on_value("<=2000"),
+        baseline="an append with its fsync, beside",
+    ),
+    Case(
+        name="create-1000-alone",
+        unit=Unit.MS,
+        measure=partial(measure_create, False),
+        goal=on_value("<=2000"),
+        baseline="an append with its fsync, beside",
     ),
 )

@@ -35,6 +35,7 @@ from penstock.api.spans import TailSpans
 from penstock.api.topics import (
     CreateTopic,
     DescribeTopic,
+    FinishTopics,
     PartitionFacts,
     SweepDue,
     TopicDescription,
@@ -68,7 +69,8 @@ def back(kind, pieces):
 
 def test_every_command_of_the_node_travels_but_those_of_the_driver():
     """Nor do those of an embedded queue, and those into which the Kafka port translates."""
-    own = {StartWaiting, EndWaiting, PublishAt, CheckBacklog, FireDelayed, SweepDue, TailSpans}
+    own = {StartWaiting, EndWaiting, PublishAt, CheckBacklog, FireDelayed, TailSpans}
+    own |= {FinishTopics, SweepDue}
     kafka = {one for one in HANDLERS if one.__module__ == classic.__name__} | {
         PublishRecords,
         StageRecords,

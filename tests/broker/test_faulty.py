@@ -22,11 +22,12 @@ from penstock.api.health import EventKind, Findings, SeeHealth
 from penstock.api.members import JoinGroup, LeaveGroup, PollMember
 from penstock.api.principals import LOCAL
 from penstock.api.publish import Delayed, Publish, PublishEach, Schedule
+from penstock.api.topics import CreateTopic
 from penstock.broker import Node, Now
 from penstock.broker.partition import FORMAT
 from penstock.broker.partition.partitioner import partition_of
 from penstock.broker.partition.records import GroupClosed, PartitionRecord
-from penstock.config import StorageConfig, TopicConfig
+from penstock.config import StorageConfig
 from penstock.errors import DamagedFile, NotFound, PartitionFaulty
 from penstock.log.journal import Journal
 from penstock.log.records import RecordFormat
@@ -318,7 +319,7 @@ def test_what_could_not_be_opened_has_no_open_files(tmp_path, log):
     now = Now(WALL_NS, 0)
     with RealDisk(tmp_path, StorageConfig()) as disk:
         first = node(disk)
-        first.create_topic(TOPIC, 2, TopicConfig(), now)
+        first.execute(CreateTopic(TOPIC, 2), LOCAL, now).outcome()
         for number in range(2):
             first.execute(Publish(TOPIC, [Message(b"x")], number), LOCAL, now)
             delayed = Delayed(Message(b"later"), WALL_NS + 1)

@@ -1,12 +1,14 @@
 """Bugs that a replication is known to have had, planted one at a time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 import pytest
 
+from penstock.broker import leftovers, topic_works
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.node import Node
+from penstock.broker.partition import PartitionId
 from penstock.broker.partition.outbox import Channel
 from penstock.codec import Head
 from penstock.log import Log
@@ -108,6 +110,23 @@ def dead_letter_sent_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Node, "__init__", forget_arrivals)
 
 
+def piece_of_a_topic_lost(patch: pytest.MonkeyPatch) -> None:
+    pieces = topic_works._Planned.pieces
+
+    def some(planned: topic_works._Planned, size: int) -> Iterator[dict[str, PartitionId]]:
+        return (piece for at, piece in enumerate(pieces(planned, size)) if at != 1)
+
+    patch.setattr(topic_works._Planned, "pieces", some)
+
+
+def intent_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(leftovers, "_begin_removal", lambda catalogue, plan, now: None)
+
+
+def files_of_deleted_topic_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Leader, "removed", lambda self, directory: None)
+
+
 def forced_epoch_not_told(patch: pytest.MonkeyPatch) -> None:
     hello_to = Leader.hello_to
     patch.setattr(
@@ -141,4 +160,7 @@ PLANTED: tuple[Plant, ...] = (
     durable_before_sync,
     state_before_its_messages,
     dead_letter_sent_twice,
+    piece_of_a_topic_lost,
+    intent_forgotten,
+    files_of_deleted_topic_kept,
 )

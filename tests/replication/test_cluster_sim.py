@@ -53,7 +53,7 @@ def test_a_forced_epoch_that_is_not_told_is_caught(monkeypatch: pytest.MonkeyPat
 
 
 # What reconciliation does to logs.
-_CUTTING = ("cut", "make", "forget_meta", "forget_unused_epochs")
+_CUTTING = ("cut", "begin", "forget_meta", "forget_unused_epochs")
 
 
 class FullDisks:

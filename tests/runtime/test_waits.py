@@ -314,9 +314,9 @@ async def test_an_ack_carries_out_nothing_for_the_polls_of_other_groups(
     carried_out: Counter[type[Command[Any]]] = Counter()
     carry_out = Node.carry_out
 
-    def counted(node: Node, command: Command[Any], *rest: Any) -> Any:
+    def counted(node: Node, command: Command[Any], *rest: Any, **named: Any) -> Any:
         carried_out[type(command)] += 1
-        return carry_out(node, command, *rest)
+        return carry_out(node, command, *rest, **named)
 
     looked_at: list[str] = []
     monkeypatch.setattr(Node, "carry_out", counted)

@@ -9,9 +9,9 @@ import pytest
 from penstock.api.health import EventKind
 from penstock.broker import leftovers
 from penstock.broker.catalogue import Catalogue
-from penstock.broker.directories import remove_partition, remove_topic
+from penstock.broker.directories import remove_partitions, remove_topic
 from penstock.broker.partition import PartitionId
-from penstock.broker.partition.opening import create_partitions
+from penstock.broker.partition.opening import NewPartitions
 from penstock.broker.partition.slots import Fault
 from penstock.sim.file_loss import LOST, OLDER
 from penstock.sim.parameters import draw_parameters
@@ -31,9 +31,12 @@ def lost_partition_comes_back_empty(patch: Patch) -> None:
             return found
         self.recovery = [one for one in self.recovery if one.kind is not EventKind.PARTITION_FAULTY]
         directory = facts.partition_directory(number)
-        remove_partition(self.disk, directory)
+        remove_partitions(self.disk, [directory])
         identities = {directory: PartitionId(facts.topic_id, number)}
-        (made,) = create_partitions(self.disk, identities, self._context(facts), now)
+        new = NewPartitions(self.disk, identities, self.context(facts))
+        new.make_files()
+        made = new.open_next(now)
+        self.changes.enrol(made)
         return made
 
     patch.setattr(Catalogue, "_open_known", open_known)

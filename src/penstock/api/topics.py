@@ -60,11 +60,13 @@ def _subjects_in(settings: Mapping[str, Any]) -> Iterable[str]:
 class CreateTopic(Command[None], frozen=True):
     """A new topic. `settings` are those that differ from the usual, under the names that users write.
 
-    AlreadyExists, InvalidConfig, Refused: there is no such topic then.
+    It is there once all of its partitions are, also if the client does not wait for that. AlreadyExists,
+    InvalidConfig, Refused: there is no such topic then.
     """
 
     action: ClassVar[Action] = Action.CREATE_TOPIC
-    is_structural: ClassVar[bool] = True
+    is_long: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     name: str
     partitions: int
     settings: Annotated[Mapping[str, Any], items(SETTINGS_MAX)] = {}
@@ -86,10 +88,14 @@ class ConfigureTopic(Command[TopicDescription], frozen=True):
 
 
 class AddPartitions(Command[int], frozen=True):
-    """More partitions, up to a new total; the reply is how many there were. NotFound, Refused: not more."""
+    """More partitions, up to a new total; the reply is how many there were. NotFound, Refused: not more.
+
+    All of them are there at once. Unavailable: the topic grows to another total at this moment.
+    """
 
     action: ClassVar[Action] = Action.CONFIGURE_TOPIC
-    is_structural: ClassVar[bool] = True
+    is_long: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     name: str
     total: int
 
@@ -98,14 +104,28 @@ class AddPartitions(Command[int], frozen=True):
 
 
 class DeleteTopic(Command[None], frozen=True):
-    """Remove a topic with everything in it, dead letters included. NotFound."""
+    """Remove a topic with everything in it, dead letters included. NotFound; Unavailable: it grows at this moment.
+
+    Its name is free at once; the files of many partitions go in the background.
+    """
 
     action: ClassVar[Action] = Action.DELETE_TOPIC
     is_structural: ClassVar[bool] = True
+    is_walk: ClassVar[bool] = True
     name: str
 
     def topics(self) -> Iterable[str]:
         return (self.name,)
+
+
+class FinishTopics(Command[None], frozen=True):
+    """Make what no client waits for any more, and remove files of topics that are gone."""
+
+    action: ClassVar[Action] = Action.DELETE_TOPIC
+    is_walk: ClassVar[bool] = True
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC
 
 
 class SweepTopics(Command[dict[str, Swept]], frozen=True):

@@ -90,6 +90,7 @@ _INTERNAL = frozenset(
         delays.FireDelayed,
         transactions.StageRecords,
         spans.TailSpans,
+        topics.FinishTopics,
         topics.SweepDue,
     }
 )

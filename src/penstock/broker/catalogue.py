@@ -5,7 +5,7 @@ files a crash left over, and removes those alone. A partition that meta knows ha
 moved to `set-aside`, never removed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,6 @@ from ..errors import (
     Damaged,
     DamagedFile,
     DiskFailed,
-    Fatal,
     FileMissing,
     NoSpace,
     NotFound,
@@ -63,18 +62,17 @@ from .partition.group_owners import GroupOwners
 from .partition.opening import open_partition
 from .partition.publishing import Router, not_a_partition
 from .partition.slots import Fault, Partitions, fault_of
-from .planned_files import PlannedFiles, PlannedPartitions
 from .recovery import log_events, partition_events, snapshot_events
 from .reigns import ReignBegun
+from .topic_works import Making, TopicWorks
 from .topics import (
     INTERNAL_PREFIX,
-    FilesPlanned,
-    FilesRemoved,
     GenerationsUsed,
     IdsUsed,
     PartitionEnds,
     TopicFacts,
 )
+from .walks import Pieces
 
 # The meta journal rests on no message log, so nothing in it is ever beyond one.
 _NO_MESSAGES = LogEnd(Epoch(0), Offset(0))
@@ -136,7 +134,7 @@ class Catalogue:
         self._machine = MetaMachine()
         self.topics, self.queries = self._machine.topics, self._machine.queries
         self.keys, self.schemas = self._machine.keys, self._machine.schemas
-        self._files = PlannedFiles(disk, self.reign, self.topics)
+        self.works = TopicWorks(self)
         replayed = self.meta.recover(self._machine, message_end=own_end(log))
         self.recovery.extend(snapshot_events(replayed))
         self._records_since_snapshot = replayed.records
@@ -146,9 +144,9 @@ class Catalogue:
         self.open: dict[str, Topic] = {}
         # Topics of our own, which no command names.
         self.internal: dict[str, Topic] = {}
-        records = tidy(disk, self.topics, self.recovery)
+        records = tidy(self, now)
         for facts in self.topics.by_name.values():
-            self._add(
+            self.add(
                 facts, [self._open_known(facts, number, now) for number in range(facts.partitions)]
             )
         known = {*self.topics.ends.values()}
@@ -159,6 +157,7 @@ class Catalogue:
             self._note_meta()
             for one in self.partitions():
                 one.ends_noted()
+        self.works.remove_few(now)
 
     def _note_meta(self) -> None:
         """Have one checkpoint say how far meta is: an older one that is put back is noticed then, though no partition
@@ -191,22 +190,7 @@ class Catalogue:
         self.reign.found(messages.meta.end.epoch)
         raise DamagedFile(f"{messages.directory}/checkpoint", reason)
 
-    def _prepare(self, prepared: PlannedPartitions, now: Now) -> None:
-        """Make partitions that an intent names, durably. If that fails, nothing of them is left."""
-        try:
-            self._files.make(prepared, self._context(prepared.facts), now)
-        except PenstockError as error:
-            if not isinstance(error, Fatal):
-                self._abandon([prepared], now)
-            raise
-
-    def _abandon(self, prepared: Iterable[PlannedPartitions], now: Now) -> None:
-        """Remove the files of partitions that meta does not know yet. What is left undone is done by the next start."""
-        records = [self._files.discard(one) for one in prepared]
-        with suppress(NoSpace):
-            self.record_meta(records, now)
-
-    def _context(self, facts: TopicFacts) -> PartitionContext:
+    def context(self, facts: TopicFacts) -> PartitionContext:
         return PartitionContext(
             facts.name,
             facts.config,
@@ -233,7 +217,7 @@ class Catalogue:
         identity = PartitionId(facts.topic_id, number)
         try:
             partition, opening = open_partition(
-                self.disk, directory, identity, self._context(facts), now=now, ends=ends
+                self.disk, directory, identity, self.context(facts), now=now, ends=ends
             )
         except (Damaged, Refused) as error:
             lost = None
@@ -251,7 +235,7 @@ class Catalogue:
         )
         return partition
 
-    def _add(self, facts: TopicFacts, partitions: Sequence[Partition | Fault]) -> Topic:
+    def add(self, facts: TopicFacts, partitions: Sequence[Partition | Fault]) -> Topic:
         home = self.internal if facts.name.startswith(INTERNAL_PREFIX) else self.open
         topic = home.get(facts.name)
         if topic is None:
@@ -322,7 +306,7 @@ class Catalogue:
         if has_snapshot:
             self.note_ends(stepped, now)
         elif stepped:
-            self._append_ends(stepped, now)
+            self.append_ends(stepped, now)
         if self.reign.is_shared:
             self._take_snapshot_if_due()
 
@@ -355,7 +339,7 @@ class Catalogue:
 
     def note_ends(self, partitions: Sequence[Partition], now: Now) -> bool:
         """Know durably how far these are. False: there is no room for that, and meta knows it the next time."""
-        is_noted = self._append_ends(partitions, now)
+        is_noted = self.append_ends(partitions, now)
         if partitions:
             self._sync(with_checkpoint=False)
         if is_noted:
@@ -363,7 +347,7 @@ class Catalogue:
                 partition.ends_noted()
         return is_noted
 
-    def _append_ends(self, partitions: Sequence[Partition], now: Now) -> bool:
+    def append_ends(self, partitions: Sequence[Partition], now: Now) -> bool:
         """Record how far these are; the next sync of meta makes it durable. False: there is no room for that."""
         try:
             for first in range(0, len(partitions), _RECORDS_A_BATCH):
@@ -379,35 +363,21 @@ class Catalogue:
     def topic_changed(self, name: str, now: Now) -> None:
         """Called after a topic was made, has grown, or is gone."""
 
-    def create_topic(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
+    def create_topic(self, name: str, partitions: int, config: TopicConfig, now: Now) -> Making:
+        """Begin to make a topic; it is there once the making is over."""
         if check_name(name, "topic").startswith(INTERNAL_PREFIX):
             raise Refused(f"topic names that start with {INTERNAL_PREFIX!r} are internal: {name}")
-        self._create(name, partitions, config, now)
-        self.topic_changed(name, now)
+        return self.works.create(name, partitions, config, now)
 
     def internal_topic(self, name: str, partitions: int, now: Now) -> Topic:
         """A topic of our own, made if there was none."""
         if name not in self.internal:
-            self._create(name, partitions, TopicConfig(retention_hours=OFF), now)
+            making = self.works.create(name, partitions, TopicConfig(retention_hours=OFF), now)
+            making.run(now)
+            making.check()
         return self.internal[name]
 
-    def _create(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
-        self._skip_ids_present(name, partitions, config, now)
-        outcome = self.topics.create(name, partitions, config)
-        facts = outcome.reply
-        plan = FilesPlanned(facts.topic_id, facts.namespace, facts.name, 0, partitions)
-        self.record_meta((plan,), now)
-        prepared = PlannedPartitions(plan, facts)
-        self._prepare(prepared, now)
-        try:
-            self.record_meta(outcome.records, now)
-        except NoSpace:
-            self._abandon([prepared], now)
-            raise
-        self._append_ends(prepared.made, now)
-        self._add(self.topics.find(name), prepared.made)
-
-    def _skip_ids_present(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
+    def skip_ids_present(self, name: str, partitions: int, config: TopicConfig, now: Now) -> None:
         """Files may have come since the start: their ids are not given again, whatever they are."""
         if self.disk.exists(self.topics.create(name, partitions, config).reply.directory):
             self.record_meta((IdsUsed(max(ids_present(self.disk)) + 1),), now)
@@ -421,66 +391,24 @@ class Catalogue:
         self.changes.topics.add(name)
         return topic
 
-    def add_partitions(self, name: str, total: int, now: Now) -> None:
-        """More partitions; the dead-letter topic grows along, and every group reads the new ones from the start."""
-        letters = self.topics.get(dead_letter_topic(name))
-        grown = [self.topic(name).facts]
-        if letters is not None and letters.partitions < total:
-            grown.append(letters)
-        records = [
-            record
-            for facts in grown
-            for record in self.topics.add_partitions(facts.name, total, at_ns=now.wall_ns)
-        ]
-        plans = [
-            FilesPlanned(one.topic_id, one.namespace, one.name, one.partitions, total)
-            for one in grown
-        ]
-        for plan, facts in zip(plans, grown, strict=True):
-            self._files.require_free(plan, facts)
-        self.record_meta(plans, now)
-        prepared: list[PlannedPartitions] = []
-        try:
-            for plan, facts in zip(plans, grown, strict=True):
-                one = PlannedPartitions(plan, facts)
-                self._prepare(one, now)
-                prepared.append(one)
-            self.record_meta(records, now)
-        except PenstockError as error:
-            if not isinstance(error, Fatal):
-                self._abandon(prepared, now)
-            raise
-        for one in prepared:
-            self._append_ends(one.made, now)
-            self._add(one.facts, one.made)
-        self._open_groups(self.topic(name), now)
-        self.topic_changed(name, now)
-
-    def _open_groups(self, topic: Topic, now: Now) -> None:
-        """If there is no room for it now, the next `open_group` does it."""
-        names = {name for partition in topic.partitions for name, _ in partition.user_groups()}
-        with suppress(NoSpace):
-            for name in sorted(names):
-                for partition in topic.partitions:
-                    partition.open_group(name, partition.messages.start_offset, now)
-
-    def delete_topic(self, name: str, now: Now) -> None:
-        """Forget a topic and its dead letters durably, then their files; a recreated one has another directory."""
+    def delete_topic(self, name: str, now: Now) -> Pieces[None]:
+        """Forget a topic and its dead letters durably; a recreated one has another directory. Their files go, too."""
         gone = [self.topic(name).facts]
         if (letters := self.topics.get(dead_letter_topic(name))) is not None:
             gone.append(letters)
+        for facts in gone:
+            self.works.require_idle(facts.name)
         self.record_meta([record for one in gone for record in self.topics.delete(one.name)], now)
         for facts in gone:
             for partition in self.open.pop(facts.name).partitions:
                 partition.discard()
             self.changes.topics.add(facts.name)
-            self._files.remove(facts.directory)
             self.damage.forget(facts.name)
             self.latencies.forget(facts.name)
-        # What a crash or a full disk leaves is finished by the next start.
-        with suppress(NoSpace):
-            self.record_meta([FilesRemoved(facts.topic_id) for facts in gone], now)
+        removals = [self.works.delete(facts, now) for facts in gone]
         self.topic_changed(name, now)
+        for removal in removals:
+            now = yield from self.works.first_piece(removal, now)
 
     def topic(self, name: str) -> Topic:
         try:
@@ -526,6 +454,7 @@ class Catalogue:
         is noticed, though nothing else may have happened but a change of keys.
         """
         ends = []
+        self.works.discard()
         for number, partition in enumerate(self.partitions()):
             try:
                 partition.close(with_checkpoint=number == 0)

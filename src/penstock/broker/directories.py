@@ -12,7 +12,7 @@ Only what an intent in meta names is ever removed. Everything else that is unkno
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -145,11 +145,28 @@ def remove_topic(disk: Disk, directory: str) -> None:
     disk.sync_directory(directory.rpartition("/")[0])
 
 
-def remove_partition(disk: Disk, directory: str) -> None:
-    """Remove the files of a partition that an intent names, durably, and what is not ours as little as above."""
-    if disk.exists(directory):
+def remove_partitions(disk: Disk, directories: Sequence[str]) -> None:
+    """Remove the files of partitions of a topic that an intent names, durably. What is not ours stays, as above."""
+    there = [directory for directory in directories if disk.exists(directory)]
+    for directory in there:
         _remove_partition(disk, directory)
-        disk.sync_directory(directory.rpartition("/")[0])
+    if there:
+        disk.sync_directory(there[0].rpartition("/")[0])
+
+
+def remove_empty(disk: Disk, directory: str) -> bool:
+    """Remove the directory of a topic, or of a partition, if there is no file in it. True: it is gone.
+
+    A crash, or another leader whose history is not this one, may leave directories and no intent that names them.
+    """
+    if partition_number(directory.rpartition("/")[2]) is None:
+        with suppress(Refused, FileMissing):
+            for entry in disk.list(directory):
+                remove_empty(disk, f"{directory}/{entry}")
+    for path in (*(f"{directory}/{log}" for log in LOGS), directory):
+        with suppress(Refused, FileMissing):
+            disk.remove_directory(path)
+    return not disk.exists(directory)
 
 
 def _remove_partition(disk: Disk, directory: str) -> None:

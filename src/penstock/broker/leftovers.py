@@ -1,6 +1,7 @@
 """What a start does with files below `topics/` that no topic uses: those that an intent names, and unknown ones."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ..api.health import EventKind, RecoveryEvent
 from ..errors import NoSpace, Refused
@@ -11,64 +12,60 @@ from .directories import (
     is_untouched,
     partition_number,
     paths_in_topics,
-    remove_partition,
-    remove_topic,
+    remove_empty,
     set_aside,
     topic_entry,
 )
+from .partition import Now
+from .topic_works import TopicWorks
 from .topics import FilesPlanned, FilesRemoved, IdsUsed, TopicRecord, Topics
 
+if TYPE_CHECKING:
+    from .catalogue import Catalogue
 
-def tidy(disk: Disk, topics: Topics, events: list[RecoveryEvent]) -> list[TopicRecord]:
-    """Remove what open intents name and set aside what meta does not know; what is to be recorded of it."""
+
+def tidy(catalogue: "Catalogue", now: Now) -> list[TopicRecord]:
+    """Begin to remove what open intents name, and set aside what meta does not know; what is to be recorded of it."""
+    disk, topics, works = catalogue.disk, catalogue.topics, catalogue.works
     for facts in topics.deleted.values():
-        _clear(disk, facts.directory, f"{facts.name} was deleted", (facts.name, -1), events)
+        works.delete(facts, now, reason=f"{facts.name} was deleted")
     for plan in topics.planned.values():
-        _clear_planned(disk, topics, plan, events)
-    events += [
+        _begin_removal(catalogue, plan, now)
+    catalogue.recovery += [
         RecoveryEvent(EventKind.SET_ASIDE, path, _set_aside(disk, path))
-        for path in [*_unknown(disk, topics)]
+        for path in [*_unknown(disk, topics, works)]
+        if not remove_empty(disk, path)
     ]
-    records: list[TopicRecord] = [FilesRemoved(one) for one in topics.deleted]
-    records += [FilesRemoved(topic_id, first) for topic_id, first in topics.planned]
+    records: list[TopicRecord] = [
+        FilesRemoved(*place) for place in topics.planned if place not in works.removals
+    ]
     next_id = max((one + 1 for one in ids_present(disk)), default=0)
     if next_id > topics.next_id:
         records.append(IdsUsed(next_id))
     return records
 
 
-def _clear_planned(
-    disk: Disk, topics: Topics, plan: FilesPlanned, events: list[RecoveryEvent]
-) -> None:
+def _begin_removal(catalogue: "Catalogue", plan: FilesPlanned, now: Now) -> None:
     """Remove files that were made for partitions that meta never came to know.
 
     If they hold anything, the partitions were in use once, and it is the record of that which is lost: they stay, and
     are unknown.
     """
-    directory = plan.directory
-    paths = [f"{directory}/partition-{number}" for number in range(plan.first, plan.total)]
-    if not all(is_untouched(disk, path) for path in paths):
+    paths = [f"{plan.directory}/partition-{number}" for number in range(plan.first, plan.total)]
+    if not all(is_untouched(catalogue.disk, path) for path in paths):
         return
-    if plan.topic_id not in topics.by_id:
-        _clear(disk, directory, f"{plan.name} was never created", (plan.name, -1), events)
-        return
-    for number, path in enumerate(paths, plan.first):
-        _clear(disk, path, "the partition was never added", (plan.name, number), events)
+    is_new = plan.topic_id not in catalogue.topics.by_id
+    reason = f"{plan.name} was never created" if is_new else "the partition was never added"
+    catalogue.works.remove(plan, now, is_whole=is_new, reason=reason)
 
 
-def _clear(
-    disk: Disk, path: str, reason: str, place: tuple[str, int], events: list[RecoveryEvent]
-) -> None:
-    """Remove what an intent names."""
-    if disk.exists(path):
-        (remove_topic if place[1] < 0 else remove_partition)(disk, path)
-        events.append(RecoveryEvent(EventKind.LEFTOVER_REMOVED, path, reason, *place))
-
-
-def _unknown(disk: Disk, topics: Topics) -> Iterator[str]:
-    """Directories of topics and partitions that meta does not know."""
+def _unknown(disk: Disk, topics: Topics, works: TopicWorks) -> Iterator[str]:
+    """Directories of topics and partitions that meta does not know, and no intent names."""
     directories = {facts.directory: facts for facts in topics.by_id.values()}
+    leaving = works.directories_removed()
     for path in paths_in_topics(disk):
+        if path in leaving:
+            continue
         facts = directories.get(path)
         if facts is None:
             if topic_entry(path) is not None:
@@ -76,7 +73,9 @@ def _unknown(disk: Disk, topics: Topics) -> Iterator[str]:
             continue
         for one in disk.list(path):
             number = partition_number(one)
-            if number is not None and number >= facts.partitions:
+            if number is None or f"{path}/{one}" in leaving:
+                continue
+            if number >= facts.partitions:
                 yield f"{path}/{one}"
 
 

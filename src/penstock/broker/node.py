@@ -16,6 +16,7 @@ from ..errors import (
     Fatal,
     NoSpace,
     NotFound,
+    PartitionFaulty,
     PenstockError,
     Unavailable,
 )
@@ -41,7 +42,7 @@ from .staging_quota import StagingQuota
 from .sweeps import Sweeps
 from .transactions import Transactions
 from .validation import ViolationLedger, bind_topic
-from .walks import ALL_ENTRIES, Slices, Walk
+from .walks import ALL_ENTRIES, Pieces, Walk
 
 __all__ = ["Node", "Now", "Observer", "Topic"]
 
@@ -198,7 +199,7 @@ class Node(Catalogue):
         return reply
 
     def _advance(
-        self, walk: Walk[Any], begin: Callable[[], Slices[Any]], now: Now, entries: int
+        self, walk: Walk[Any], begin: Callable[[], Pieces[Any]], now: Now, entries: int
     ) -> Any:
         if walk.owner not in (None, self):
             raise Unavailable("the node was opened again while it looked; try again")
@@ -324,14 +325,24 @@ class Node(Catalogue):
         return None
 
     def _dead_letter_partition(self, source: Partition, now: Now) -> Partition:
+        """PartitionFaulty: it is being made. Letters wait for it as for one that is faulty."""
         name, count = dead_letter_topic(source.topic), len(self.topic(source.topic).partitions)
-        if name not in self.open:
-            on_damage = source.config.on_damage
-            hours = self.config.dead_letter_retention_hours
-            config = TopicConfig(retention_hours=hours, on_damage=on_damage)
-            self.create_topic(name, count, config, now)
-        if len(self.topic(name).partitions) <= source.number:
-            self.add_partitions(name, count, now)
+        topic = self.open.get(name)
+        if topic is None or len(topic.partitions) <= source.number:
+            making = self.works.makings.get(name)
+            if making is None and topic is None:
+                on_damage = source.config.on_damage
+                hours = self.config.dead_letter_retention_hours
+                config = TopicConfig(retention_hours=hours, on_damage=on_damage)
+                making = self.create_topic(name, count, config, now)
+            elif making is None:
+                making = self.works.grow(name, count, now)
+            if not making.walks and count <= self.works.piece:
+                making.run(now)
+                making.check()
+            else:
+                self.works.expect(now)
+                raise PartitionFaulty(name, source.number, name, "the topic is being made")
         return self.partition(name, source.number)
 
 

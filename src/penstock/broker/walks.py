@@ -4,6 +4,9 @@ A handler that walks is a generator. It yields how many entries it has looked at
 the time in return, and returns the reply. Between two slices other commands run: topics, partitions and groups come and
 go. So a handler keeps names and numbers over a yield, or a list of its own, looks each up again after it, and leaves
 out what has vanished. Its answer is true for each entry, not for one moment.
+
+A handler may also yield an `Effect`, which is work on files that nothing else touches: its driver runs it without the
+lock, before it goes on with the walk.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -13,6 +16,7 @@ from ..api.command import Command, ScopedCommand
 from ..api.keys import Credential
 from ..api.principals import Principal
 from ..delivery import Delivery
+from ..errors import Fatal, PenstockError, Unavailable
 from .partition import Now, Partition
 from .partition.slots import Fault
 from .topics import INTERNAL_PREFIX
@@ -21,8 +25,46 @@ if TYPE_CHECKING:
     from .catalogue import Catalogue
 
 R = TypeVar("R")
+
+
+class Effect:
+    """Work on files that other commands run beside. Run once, by the driver of the walk that yielded it."""
+
+    __slots__ = ("_refusal", "_work", "is_over")
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._refusal: PenstockError | None = None
+        self.is_over = False
+
+    def run(self) -> None:
+        """What it is refused with is for `check`. Fatal: the disk has failed."""
+        try:
+            self._work()
+        except Fatal:
+            raise
+        except PenstockError as error:
+            self._refusal = error.fresh()
+        finally:
+            self.is_over = True
+
+    def check(self) -> None:
+        """Raise what the work was refused with."""
+        if self._refusal is not None:
+            raise self._refusal.fresh()
+
+
+def _nothing() -> None:
+    return
+
+
+WAIT = Effect(_nothing)
+"""Another walk has to go on first: its driver runs an effect now."""
+
 Slices = Generator[int, Now, R]
 """What a handler that walks returns."""
+Pieces = Generator[int | Effect, Now, R]
+"""What one returns that makes or removes files, too."""
 
 _PREFIXES_AN_ENTRY = 50
 ALL_ENTRIES = 1 << 62
@@ -35,7 +77,16 @@ class Walk(Generic[R]):
     `credential`: what its client has shown; when that has ended the walk does not go on.
     """
 
-    __slots__ = ("_slices", "command", "credential", "entries", "is_over", "owner", "principal")
+    __slots__ = (
+        "_slices",
+        "command",
+        "credential",
+        "effect",
+        "entries",
+        "is_over",
+        "owner",
+        "principal",
+    )
 
     def __init__(
         self, command: Command[R], principal: Principal, credential: Credential | None = None
@@ -45,21 +96,25 @@ class Walk(Generic[R]):
         self.owner: object = None
         # How many entries the last slice looked at.
         self.entries = 0
+        # What the driver has to run before the next slice.
+        self.effect: Effect | None = None
         self.is_over = False
-        self._slices: Slices[R] | None = None
+        self._slices: Pieces[R] | None = None
 
-    def advance(self, begin: Callable[[], Slices[R]], now: Now, entries: int) -> R | None:
+    def advance(self, begin: Callable[[], Pieces[R]], now: Now, entries: int) -> R | None:
         """Look at entries until the budget is spent: at no more than these and one item. The reply, once `is_over`.
 
-        `begin` calls the handler, for the first slice. Raises what the handler refuses.
+        `begin` calls the handler, for the first slice. Raises what the handler refuses. An effect ends the slice; with
+        a budget that no walk spends, it is run here.
         """
         left, slices = entries, self._slices
+        self.effect = None
         try:
             if slices is None and left > 0:
                 slices = self._slices = begin()
-                left -= next(slices)
-            while left > 0:
-                left -= slices.send(now)  # type: ignore[union-attr]  # There is one, because there is something left.
+                left -= self._counted(next(slices), entries)
+            while left > 0 and self.effect is None:
+                left -= self._counted(slices.send(now), entries)  # type: ignore[union-attr]  # There is one, because there is something left.
         except StopIteration as end:
             self.close()
             reply: R = end.value
@@ -70,6 +125,18 @@ class Walk(Generic[R]):
         finally:
             self.entries = entries - left
         return None
+
+    def _counted(self, step: int | Effect, entries: int) -> int:
+        """How many entries a step looked at. An effect is run, or left to the driver."""
+        if not isinstance(step, Effect):
+            return step
+        if entries < ALL_ENTRIES:
+            self.effect = step
+        elif step is WAIT:
+            raise Unavailable("another command is at it; try again")
+        else:
+            step.run()
+        return 1
 
     def close(self) -> None:
         """Go on no more. What the handler had gathered is let go."""

@@ -39,7 +39,8 @@ class NewLogs:
         at: int = 0,
         epochs: Sequence[EpochStart] = (),
     ) -> Log:
-        """Returns an empty log in a new directory; it may be written to once `sync` has returned.
+        """Returns an empty log in a new directory; it may be written to once `sync` has returned, and once the caller
+        has told its reign of it.
 
         A copy of another node's log begins `at` its start, with the `epochs` that it has up to there. The log counts as
         closed until its first sync, so that closing one that was never written to writes nothing.
@@ -60,7 +61,6 @@ class NewLogs:
         log.segments.append(segment)
         log.saved_checkpoint = checkpoint
         log.changed_checkpoint()
-        reign.opened(log)
         return log
 
     def _file(self, directory: str, name: str) -> File:

@@ -95,8 +95,12 @@ class Reign(Protocol):
 
     def opened(self, log: "Log") -> None: ...
 
+    def closed(self, directory: str) -> None:
+        """The logs in a directory are used no more; their files are about to be removed."""
+        ...
+
     def removed(self, directory: str) -> None:
-        """The logs in a directory, and below it, were removed with their files."""
+        """The files of the logs in a directory that was `closed` are gone."""
         ...
 
     def committed_end(self, log: "Log") -> Offset:
@@ -124,6 +128,9 @@ class LocalReign:
         return Epoch(epoch + 1)
 
     def opened(self, log: "Log") -> None:
+        """No other node has to hear of it."""
+
+    def closed(self, directory: str) -> None:
         """No other node has to hear of it."""
 
     def removed(self, directory: str) -> None:

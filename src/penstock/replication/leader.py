@@ -51,6 +51,8 @@ class Leader:
         self.window_bytes = window_bytes
         self.logs: dict[str, Log] = {}
         self.numbers: dict[str, int] = {}
+        # Of the logs, also of those that are closed and not removed yet, by the directory that they are in.
+        self._paths: dict[str, dict[str, None]] = {}
         self.streams: list[Stream] = []
         # The sequence of the record that says that this reign has begun.
         self._begun_at = 0
@@ -111,13 +113,18 @@ class Leader:
         log.tap = self
         self.logs[path] = log
         self.numbers.setdefault(path, len(self.numbers))
+        self._paths.setdefault(path.rpartition("/")[0], {})[path] = None
         sequence = self._happened(path, "opened")
         self.watermark.appended(sequence, path, log.end_offset)
 
-    def removed(self, directory: str) -> None:
-        for path in [one for one in self.logs if f"{one}/".startswith(f"{directory}/")]:
+    def closed(self, directory: str) -> None:
+        for path in self._paths.get(directory, ()):
             self.logs.pop(path).tap = None
             self.watermark.forget(path)
+
+    def removed(self, directory: str) -> None:
+        """Followers remove the files, too, and hear of so few directories at once as are removed here."""
+        for path in self._paths.pop(directory, ()):
             self._happened(path, "removed")
 
     def appended(self, log: Log, head: Head, parts: Sequence[Buffer]) -> None:

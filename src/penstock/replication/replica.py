@@ -141,6 +141,8 @@ class Replica:
             raise BadRequest(f"a peer sent {type(frame).__name__} before it said who it is")
         if self.record.promised > self.leader.epoch:
             raise Fenced(self.leader.epoch, promised=self.record.promised)
+        if not isinstance(frame, Opened | Removed) and self.storage.has_changed:
+            self.storage.settle()
         match frame:
             case Parted():
                 return self._told_apart(frame)
@@ -235,7 +237,11 @@ class Replica:
         if log is not None and (one.keep_to == NOTHING or one.number < 0):
             if one.facts is not None:
                 self._broken()
-            storage.set_log_aside(one.path, reason)
+            if one.facts is None and log.first_base == log.end_offset:
+                # Of a topic that was being made when its leader was lost, say.
+                storage.remove(one.path)
+            else:
+                storage.set_log_aside(one.path, reason)
             log = None
         elif log is not None and is_cut:
             if one.path.endswith("/messages"):
@@ -244,7 +250,7 @@ class Replica:
                     storage.forget_snapshots_beyond(state, one.keep_to)
             storage.cut(log, one.keep_to, reason)
         if one.facts is not None:
-            log = log or storage.make(one.facts)
+            log = log or storage.begin(one.facts)
             storage.configure(log, one.facts)
             storage.forget_unused_epochs(log, one.facts)
         if is_cut and one.path == META:
@@ -280,7 +286,10 @@ class Replica:
     def _opened(self, frame: Opened) -> None:
         log = self.storage.logs.get(frame.facts.path)
         if log is None:
-            log = self.storage.make(frame.facts)
+            if self.storage.is_dirty:
+                # The intent in meta comes before the first file that it names.
+                self.storage.sync()
+            log = self.storage.begin(frame.facts)
         self.storage.configure(log, frame.facts)
         self._numbers[frame.number] = log
         self._seen(frame.sequence)
@@ -288,7 +297,9 @@ class Replica:
     def _removed(self, frame: Removed) -> None:
         log = self._numbers.pop(frame.number, None)
         if log is not None:
-            self.storage.sync()
+            if self.storage.is_dirty:
+                # The record of meta because of which the files go.
+                self.storage.sync()
             self.storage.remove(log.directory)
             self.watermark.forget(log.directory)
             self.record.committed.pop(log.directory, None)

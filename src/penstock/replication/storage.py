@@ -39,6 +39,10 @@ _TOPICS = "topics"
 _DEPTH_MAX = 4
 # So much of each log is read again when it is opened, at most.
 _UNCHECKED_BYTES_MAX = 64 << 10
+# Of the directory of a log that is being removed.
+_LEAVING = ".leaving"
+# New ones have three files each open until they are synced: together far fewer than a disk keeps open.
+_LOGS_AT_ONCE = 100
 
 
 # Calls all of these, at the same time where it can; for each, what it has failed with.
@@ -117,6 +121,13 @@ class Storage:
         self.was_clean = True
         self._dirty: dict[str, Log] = {}
         self._received: list[ReceivedSnapshot] = []
+        # Logs that were made since the last `settle`, and directories in which logs came or went.
+        self._new: NewLogs | None = None
+        self._new_files = ExitStack()
+        self._new_paths: dict[str, None] = {}
+        self._changed: dict[str, None] = {}
+        # Logs that were removed since then, and have their files still.
+        self._leaving: dict[str, None] = {}
 
     def open(
         self,
@@ -132,6 +143,9 @@ class Storage:
         """
         is_whole = True
         for path in [*_log_paths(self.disk)]:
+            if path.endswith(_LEAVING):
+                self._unlink(path)
+                continue
             try:
                 log_id = read_identity(self.disk, path)
                 log, found = open_log(
@@ -145,7 +159,7 @@ class Storage:
                 self._require_snapshots(log)
             except (Damaged, Refused) as error:
                 if self._is_unfinished(path):
-                    self.remove(path)
+                    self._unlink(path)
                     continue
                 on_damage()
                 self.set_log_aside(path, str(error))
@@ -215,22 +229,69 @@ class Storage:
 
     def make(self, facts: LogFacts) -> Log:
         """Make a log that begins where another node's does, durably."""
-        first = _first_epoch(facts, facts.start)
-        with ExitStack() as files, ExitStack() as opened:
-            new = NewLogs(self.disk, files)
-            log = new.create(
+        log = self.begin(facts)
+        self.settle()
+        return log
+
+    def begin(self, facts: LogFacts) -> Log:
+        """Make a log that begins where another node's does; it is durable, and may be written to, after `settle`."""
+        if facts.path in self._leaving:
+            self.settle()
+        if self._new is None:
+            self._new = NewLogs(self.disk, self._new_files)
+        try:
+            log = self._new.create(
                 facts.path,
                 log_id=LogId(facts.log_id),
                 config=_config_of(facts),
                 reign=FOLLOWING,
                 at=facts.start,
-                epochs=[first],
+                epochs=[_first_epoch(facts, facts.start)],
             )
-            opened.callback(log.discard)
-            new.sync([*_parents(facts.path), ""])
-            opened.pop_all()
+        except NoSpace:
+            self._new = None
+            self._new_files.close()
+            self._new_paths[facts.path] = None
+            self._give_up(self._new_paths)
+            raise
+        self._new_paths[facts.path] = None
+        self._changed.update(dict.fromkeys([*_parents(facts.path), ""]))
         self._add(log)
+        if len(self._new_paths) >= _LOGS_AT_ONCE:
+            self.settle()
         return log
+
+    def settle(self) -> None:
+        """Make durable which logs there are now: those that were made, and that removed ones are gone.
+
+        Many come and go together, and their directories are synced once.
+        """
+        leaving, self._leaving = self._leaving, {}
+        if leaving:
+            self.disk.sync_all([], [*{path.rpartition("/")[0]: None for path in leaving}])
+            for path in leaving:
+                self._unlink(path + _LEAVING)
+        new, self._new = self._new, None
+        paths, self._new_paths = self._new_paths, {}
+        changed, self._changed = self._changed, {}
+        there = [path for path in changed if not path or self.disk.exists(path)]
+        try:
+            with self._new_files:
+                if new is not None:
+                    new.sync(there)
+                else:
+                    self.disk.sync_all([], there)
+        except NoSpace:
+            self._give_up(paths)
+            raise
+
+    def _give_up(self, new: dict[str, None]) -> None:
+        """Remove logs that could not be made whole. They come again with the next connection."""
+        for path in new:
+            if path in self.logs:
+                self.logs.pop(path).discard()
+            self._unlink(path)
+        new.clear()
 
     def configure(self, log: Log, facts: LogFacts) -> None:
         """Roll segments as the leader does."""
@@ -239,7 +300,18 @@ class Storage:
     def appended(self, log: Log) -> None:
         self._dirty[log.directory] = log
 
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._dirty)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether logs were made or removed since the last `settle`."""
+        return bool(self._changed)
+
     def plan_sync(self, sequence: int, received_bytes: int) -> StoragePlan:
+        if self.has_changed:
+            self.settle()
         dirty = [self._dirty[path] for path in sorted(self._dirty, key=in_order)]
         self._dirty = {}
         parts = [(log, log.plan_sync()) for log in dirty]
@@ -334,6 +406,8 @@ class Storage:
 
     def set_log_aside(self, path: str, reason: str) -> None:
         """Move the directory of a log to `set-aside/`, durably. An empty one only goes."""
+        if self.has_changed:
+            self.settle()
         log = self.logs.pop(path, None)
         self._dirty.pop(path, None)
         offsets = range(0)
@@ -349,6 +423,7 @@ class Storage:
         self.disk.move(path, f"{SET_ASIDE}/{name}")
         self.disk.sync_directory(SET_ASIDE)
         self.disk.sync_directory(path.rpartition("/")[0])
+        self._remove_empty(_parents(path))
         self.aside.append(SetAside(path, f"{SET_ASIDE}/{name}", reason, offsets))
 
     def begin_at(self, log: Log, start: int) -> None:
@@ -359,20 +434,32 @@ class Storage:
         _drop_old_snapshots(self.disk, log)
 
     def remove(self, path: str) -> None:
-        """Remove the files of a log that the leader has removed."""
+        """Let go of a log that the leader has removed. Its files go with the next `settle`."""
+        if path in self._new_paths:
+            self.settle()
         log = self.logs.pop(path, None)
         self._dirty.pop(path, None)
         if log is not None:
             log.discard()
+        # By another name first: a crash that leaves some of its files leaves no log that seems to be damaged.
+        self.disk.move(path, path + _LEAVING)
+        self._leaving[path] = None
+        self._changed[path.rpartition("/")[0]] = None
+
+    def _unlink(self, path: str) -> None:
         for name in self.disk.list(path):
             with suppress(Refused):
                 self.disk.remove(f"{path}/{name}")
-        for directory in (path, *_parents(path)):
+        self._remove_empty([path, *_parents(path)])
+
+    def _remove_empty(self, directories: Iterable[str]) -> None:
+        """Remove those in which nothing is left, inner ones first."""
+        for directory in directories:
             if directory.count("/") < 2:
                 break  # The directory of a namespace stays.
             with suppress(Refused, FileMissing):
                 self.disk.remove_directory(directory)
-                self.disk.sync_directory(directory.rpartition("/")[0])
+                self._changed[directory.rpartition("/")[0]] = None
 
     def scrub(self, path: str) -> Iterator[int]:
         """Read all of a log, a piece at a time: how many bytes each had. DamagedBatch, DamagedFile."""
@@ -399,6 +486,7 @@ class Storage:
         self.discard()
 
     def discard(self) -> None:
+        self._new_files.close()
         for log in self.logs.values():
             log.discard()
         self.logs.clear()
@@ -446,8 +534,13 @@ def _below(disk: Disk, directory: str, depth: int) -> Iterator[str]:
     names: list[str] = []
     with suppress(Refused):  # A file, or not ours to look at.
         names = disk.list(directory)
-    if IDENTITY in names or any(base_offset_of(name) is not None for name in names):
+    is_log = not {IDENTITY, CHECKPOINT}.isdisjoint(names) or directory.endswith(_LEAVING)
+    if is_log or any(base_offset_of(name) is not None for name in names):
         yield directory
-    elif depth:
-        for name in names:
-            yield from _below(disk, f"{directory}/{name}", depth - 1)
+        return
+    for name in names if depth else ():
+        yield from _below(disk, f"{directory}/{name}", depth - 1)
+    if directory.count("/") >= 2:
+        # Left by a crash of a topic that was being made: refused unless it is empty.
+        with suppress(Refused, FileMissing):
+            disk.remove_directory(directory)

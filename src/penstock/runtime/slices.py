@@ -5,6 +5,7 @@ hands in as many as take about a millisecond.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import sleep
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -14,8 +15,8 @@ from ..api.principals import LOCAL, Principal
 from ..broker.node import Node
 from ..broker.partition import Now
 from ..broker.partition.changes import Done
-from ..broker.walks import Walk
-from ..errors import Cancelled, PenstockError
+from ..broker.walks import WAIT, Effect, Walk
+from ..errors import Cancelled, NotEnoughReplicas, PenstockError, Unconfirmed
 from ..ports import Clock
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ _MEASURED_NS_MIN = _SLICE_NS // 4
 # A lock that is released and taken again at once stays with its thread: the others are woken too late to get it. They
 # get it while this thread sleeps, which is at least some 60 us.
 _PAUSE_S = 0.000_05
+# Another thread runs an effect, which takes some milliseconds.
+_WAIT_S = 0.002
 
 
 class SliceBudgets:
@@ -87,14 +90,17 @@ class SlicedCommand(Generic[R]):
         return self.walk.command.is_structural
 
     def go_on(self) -> bool:
-        """Carry out the next slice. True: it is over. Raises what it is refused with; Cancelled: it was closed."""
+        """Carry out the next slice, and the effect that it ends with. True: it is over. Raises what it is refused with;
+        Cancelled: it was closed."""
         self._is_running = True
         try:
             if self._is_closed:
                 raise Cancelled
             self._take_slice()
+            if self.walk.effect is not None:
+                self._run_effect(self.walk.effect)
         except BaseException:
-            self.walk.close()
+            self._end_walk()
             raise
         finally:
             self._is_running = False
@@ -108,9 +114,41 @@ class SlicedCommand(Generic[R]):
                 raise reply.fresh()
             self.reply = reply
         elif self._is_own:
-            self.reply = driver.rearrange(self)
-        else:
+            take = driver.rearrange if self.is_structural else driver.run
+            self.reply = take(self)
+        elif walk.owner is None:
             self.reply, self.ticket = driver.start(self, walk.principal, writers=self.writers)
+        else:
+            self._go_on_unless_alone()
+
+    def _go_on_unless_alone(self) -> None:
+        """Unconfirmed: the standby that has to confirm what was begun is away. What has been done stays."""
+        try:
+            self.reply, self.ticket = self._driver.start(
+                self, self.walk.principal, writers=self.writers
+            )
+        except NotEnoughReplicas as error:
+            raise Unconfirmed(str(error)) from None
+
+    def _run_effect(self, effect: Effect) -> None:
+        """Without the lock. A standby gets what was done before meanwhile, and is waited for: the next piece is begun
+        only when it has the last one."""
+        if effect is WAIT:
+            sleep(_WAIT_S)
+            return
+        driver, ticket = self._driver, None
+        if driver.gate is not None and driver.gate.commits.in_sync > 1:
+            ticket = driver.begin_change(lambda _now: None, writers=1, is_admitted=True)[1]
+        driver.own.run_effect(effect)
+        if ticket is not None:
+            # If it is away by now, what was begun goes on without it; the last slice says so.
+            with suppress(Unconfirmed):
+                ticket.wait()
+
+    def _end_walk(self) -> None:
+        self.walk.close()
+        # What it has begun may go on without it.
+        self._driver.expect(0)
 
     def take(self, node: Node, now: Now) -> Done[R]:
         """Have a node carry out the next slice. With the driver's lock held."""
@@ -135,14 +173,14 @@ class SlicedCommand(Generic[R]):
         """The reply, as `run` has it. What removed files lets those go on that wait for what is gone."""
         reply = self.run()
         if self.is_structural:
-            self._driver.tick()
+            self._driver.files_changed()
         return reply
 
     def close(self) -> None:
         """Go on no more: what it has gathered is let go. If another thread runs a slice, after that."""
         self._is_closed = True
         if not self._is_running:
-            self.walk.close()
+            self._end_walk()
 
 
 def run_pieces(

@@ -19,7 +19,6 @@ from ..api.command import Command
 from ..api.keys import Credential
 from ..api.principals import LOCAL, Principal
 from ..api.publish import StoreMessages
-from ..api.topics import SweepDue
 from ..broker.node import Node
 from ..broker.partition import Now, now_of
 from ..broker.partition.changes import Done
@@ -37,10 +36,11 @@ from .member_polls import WaitingMemberPolls
 from .memory import keep_freed_memory
 from .node_levels import NodeLevels
 from .node_plan import NodePlan
+from .own_walks import RETRY_NS, OwnWalks
 from .slices import SliceBudgets, SlicedCommand, run_pieces
 from .steps import STEPS_MAX, Steps, WaitingSteps, is_complete
 from .sync_threads import SyncThreads
-from .ticker import NEVER_NS, Ticker
+from .ticker import Ticker
 from .tickets import Ticket, settled_ticket
 from .waits import Waits
 from .world import SteppedClock, World
@@ -49,8 +49,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 C = TypeVar("C", bound=Command[Any])
 Note = Callable[[], Ticket | None]
-# A full disk, mostly: what could not be done on time is tried again after this long.
-_RETRY_NS = 1_000_000_000
 # In so many partitions a tick, which holds the lock, does what is due; in the others the next one does.
 _TICKED_MAX = 16
 # Where a test lets a year pass, topics are swept so many times more seldom, unless they say themselves how often.
@@ -70,6 +68,7 @@ class ThreadDriver:
         self.clock, self.logger = world.clock, world.logger
         self.is_stepped = isinstance(world.clock, SteppedClock)
         self._findings = FindingsLog(world, on_skipped=self.note_change)
+        self.hindered = self._findings.hindered
         self.node = self._open_node()
         self._committer = Committer(config, world.clock, on_fatal=world.on_fatal)
         self._sync_threads = SyncThreads(world.clock)
@@ -82,12 +81,14 @@ class ThreadDriver:
         self.polls, self.members = WaitingGroupPolls(self), WaitingMemberPolls(self)
         self._is_torn = self._is_sync_asked = False
         self._steps, self.slice_budgets = WaitingSteps(), SliceBudgets(world.clock)
-        self._sweep_at_ns = self.node.sweeps.next_ns
+        self.own = OwnWalks(self, self._committer)
         self.waits = Waits(NodeLevels(self))  # With the lock held.
         self._ticker = Ticker(self._tick_or_fail, world.clock)
         self._ticker.start()
         with self.lock:
-            self.expect(min(self.node.next_due_ns(), self._sweep_at_ns))
+            self.expect(min(self.node.next_due_ns(), self.own.sweep_at_ns))
+            if self.node.works.unattended() is not None:
+                self.expect(0)
             if self._has_letters():
                 self._sync_soon()
         if self.is_stepped:
@@ -157,10 +158,16 @@ class ThreadDriver:
         if ticket is not None:
             self._point.wait(ticket)
         if command.is_structural:
-            # Consumers that wait at a topic that is gone are let go. Delayed messages that could not be read may have
-            # their turn under new settings.
-            self.tick()
+            self.files_changed()
         return reply
+
+    def files_changed(self) -> None:
+        """Consumers that wait at a topic that is gone are let go. Delayed messages that could not be read may have
+        their turn under new settings."""
+        if self.is_stepped:
+            self.tick()
+        else:
+            self._tick_or_later()
 
     def _execute_in_steps(self, command: Command[R], principal: Principal) -> R:
         """Each step rests on a sync, as those of a dead letter do."""
@@ -225,8 +232,8 @@ class ThreadDriver:
         """Carry out a command that counts with the end of its transaction: no sync before that is asked for."""
         return self._run(command, LOCAL, self._point.staged)[0]
 
-    def run(self, work: Callable[[Now], T]) -> T:
-        """Run a function on the node as if it were a command."""
+    def run(self, work: SlicedCommand[T] | Callable[[Now], T]) -> T:
+        """Run a function, or a slice, on the node as if it were a command."""
         return self._run(work, LOCAL, None)[0]
 
     def _run(
@@ -262,8 +269,8 @@ class ThreadDriver:
                         note = None
                     ticket = None if note is None else note()
                     self._act_on(done, is_noted=note is not None)
-                    if self.node.sweeps.next_ns < self._sweep_at_ns:
-                        self._expect_sweep(self.node.sweeps.next_ns)
+                    if self.node.sweeps.next_ns < self.own.sweep_at_ns:
+                        self.own.expect_sweep(self.node.sweeps.next_ns)
                 except PenstockError:
                     raise
                 except BaseException:
@@ -349,6 +356,10 @@ class ThreadDriver:
         """Run what removes or replaces files, a function or a slice: no sync is under way meanwhile."""
         return self._run(work, LOCAL, None, self._point.maintenance())[0]
 
+    def interrupted(self) -> None:
+        """A command, or an effect of one, has ended half-way: see the module."""
+        self._is_torn = True
+
     def _reopen(self) -> None:
         """After a command that was interrupted: see the module."""
         with self._committer.failing(), self._point.maintenance():
@@ -356,20 +367,23 @@ class ThreadDriver:
                 self._open_again()
 
     def _open_again(self) -> None:
-        """Take the node from its files once more: they are whole, its memory may not be. No sync is under way."""
-        for partition in self.node.partitions():
-            partition.discard()
-        self.node.meta.log.discard()
-        owed = self.node.owed
-        self.node = self._open_node()
-        self.node.owed = owed
-        self.members.dismiss()
-        # Besides those that are there: what was interrupted may have been the end of a topic.
-        self.node.changes.topics.update([topic for topic, _ in self.polls.waiting])
-        self.waits.wake_all()
-        self._is_torn = False
-        # At once: polls that wait may not have been served.
-        self.expect(self.clock.monotonic_ns())
+        """Take the node from its files once more: they are whole, its memory may not be. No sync is under way, and no
+        effect, because those of a node that is gone would meet the files of the next one."""
+        with self.own.effects:
+            self.node.works.discard()
+            for partition in self.node.partitions():
+                partition.discard()
+            self.node.meta.log.discard()
+            owed = self.node.owed
+            self.node = self._open_node()
+            self.node.owed = owed
+            self.members.dismiss()
+            # Besides those that are there: what was interrupted may have been the end of a topic.
+            self.node.changes.topics.update([topic for topic, _ in self.polls.waiting])
+            self.waits.wake_all()
+            self._is_torn = False
+            # At once: polls that wait may not have been served.
+            self.expect(self.clock.monotonic_ns())
 
     def execute_locked(self, command: Command[R], now: Now, principal: Principal = LOCAL) -> R:
         """Carry out a command in the middle of another one, which waits for both. With the lock held."""
@@ -393,8 +407,7 @@ class ThreadDriver:
     def tick(self) -> None:
         """Let time pass: unanswered leases come back, retries are due, waits are over."""
         self._tick_or_later()
-        if self.clock.monotonic_ns() >= self._sweep_at_ns:
-            self._sweep_on_time()
+        self.own.run_due()
 
     def _tick_or_later(self) -> None:
         try:
@@ -406,33 +419,19 @@ class ThreadDriver:
 
     def _tick_later(self, error: PenstockError) -> None:
         """Tick again: at once if a Ctrl-C in another thread was in the way and is mended, otherwise after a while."""
-        wait_ns = _RETRY_NS
+        wait_ns = RETRY_NS
         if self._is_torn:
             with suppress(PenstockError):
                 self._reopen()
                 wait_ns = 0
         if wait_ns:
-            self._findings.hindered("cannot go on yet", error)
+            self.hindered("cannot go on yet", error)
         with self.lock:
             self.expect(self.clock.monotonic_ns() + wait_ns)
 
-    def _expect_sweep(self, due_ns: float) -> None:
-        self._sweep_at_ns = due_ns
-        self.expect(due_ns)
-
-    def _sweep_on_time(self) -> None:
-        self._sweep_at_ns = NEVER_NS
-        try:
-            sweep = SlicedCommand(self, SweepDue(), is_own=True)
-            sweep.run(lambda: self._ticker.catch_up(self._tick_or_later))
-        except Fatal:
-            return  # The committer has told all callers.
-        except PenstockError as error:
-            self._findings.hindered("cannot remove what is old", error)
-        with self.lock:
-            due_ns, now_ns = self.node.sweeps.next_ns, self.clock.monotonic_ns()
-            # What was refused is still due.
-            self._expect_sweep(due_ns if due_ns > now_ns else now_ns + _RETRY_NS)
+    def catch_up(self) -> None:
+        """Do what is due, if anything is: the ticker's own thread may be busy with something long."""
+        self._ticker.catch_up(self._tick_or_later)
 
     def _tick_or_fail(self) -> None:
         try:
@@ -452,7 +451,7 @@ class ThreadDriver:
         # Before the waits that are over by now end.
         self._act_on(self.node.changes.done(None, now), is_noted=False)
         until_ns = min(self.polls.end_overdue(now), self.members.end_overdue(now))
-        self.expect(min(until_ns, self.node.next_due_ns(), self._sweep_at_ns))
+        self.expect(min(until_ns, self.node.next_due_ns(), self.own.sweep_at_ns))
 
     def plan_sync(self) -> NodePlan:
         """For the committer, with the lock held."""
@@ -498,7 +497,7 @@ class ThreadDriver:
             raise
         except PenstockError as error:
             # What was synced is synced, and a letter that cannot go now stays in its outbox.
-            self._findings.hindered("dead letters wait", error)
+            self.hindered("dead letters wait", error)
         ended, self.node.changes.ended = self.node.changes.ended, set()
         commits = None if self.gate is None else self.gate.commits
         if self._steps and self._steps.go_on(ended, ticket, commits) and self._steps:
@@ -524,10 +523,11 @@ class ThreadDriver:
 
     def close(self) -> None:
         """Sync, and give everything back. Calling it again does nothing."""
+        self.own.close()
         self._ticker.close()
         if self._is_torn:
             self._reopen()
-        with self._committer.failing(), self._point.maintenance():
+        with self._committer.failing(), self.own.effects, self._point.maintenance():
             if self._point.is_closed:
                 return
             try:

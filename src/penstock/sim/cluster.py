@@ -26,6 +26,7 @@ from .cluster_member import Member
 from .history import History
 from .network import SimNetwork
 from .schedule import MS, SECOND, Schedule, SimClock
+from .topic_client import TopicClient
 from .violation import Checker, Violation
 
 TOPIC, GROUP = "orders", "billing"
@@ -100,6 +101,7 @@ class ClusterWorld:
         self.seed, self.min_isr, self.seconds = seed, min_isr, seconds
         self.members = {number: Member(self, number) for number in range(1, nodes + 1)}
         self.book = ClusterBook()
+        self.topics = TopicClient(self, Random(f"topics {seed}"))  # noqa: S311  # As above.
         self.promotions = self.forced = self.crashes = 0
         # Whether operators force nodes to lead that may lack what was acknowledged.
         self.is_forced = is_forced
@@ -109,12 +111,13 @@ class ClusterWorld:
         for member in self.members.values():
             member.start()
         self._begin()
-        self._later(40, self._publish)
-        self._later(200, self._poll)
-        self._later(1500, self._misfortune)
-        self._later(700, self._watch)
+        self.later(40, self._publish)
+        self.later(200, self._poll)
+        self.topics.wake()
+        self.later(1500, self._misfortune)
+        self.later(700, self._watch)
         if self.is_forced:
-            self._later(_FORCE_MS, self._force)
+            self.later(_FORCE_MS, self._force)
         self._run_to(self.seconds)
         # Everything heals, and then all of it has to be there, on every node.
         self.is_calm = True
@@ -143,7 +146,7 @@ class ClusterWorld:
         while self.schedule.step(until_ns):
             pass
 
-    def _later(self, ms_max: int, call: Callable[[], None]) -> None:
+    def later(self, ms_max: int, call: Callable[[], None]) -> None:
         self.schedule.after(self.entropy.randint(1, ms_max * MS), call)
 
     def _begin(self) -> None:
@@ -151,7 +154,7 @@ class ClusterWorld:
         first = self.members[1]
         assert first.replica is not None
         first.lead(next_ballot(0, 1), self.min_isr)
-        self._later(300, self._create)
+        self.later(300, self._create)
 
     def _create(self) -> None:
         if self.book.acked:
@@ -173,7 +176,7 @@ class ClusterWorld:
                     ),
                     lambda _: None,
                 )
-        self._later(300, self._create)
+        self.later(300, self._create)
 
     def leaders(self) -> list[Member]:
         """All that think so."""
@@ -182,7 +185,7 @@ class ClusterWorld:
     def _publish(self) -> None:
         if self.is_calm:
             return
-        self._later(40, self._publish)
+        self.later(40, self._publish)
         for member in self.leaders():
             assert member.node is not None
             if TOPIC not in member.node.open:
@@ -199,7 +202,7 @@ class ClusterWorld:
     def _poll(self) -> None:
         if self.is_calm:
             return
-        self._later(200, self._poll)
+        self.later(200, self._poll)
         for member in self.leaders():
             assert member.node is not None
             assert member.leader is not None
@@ -240,7 +243,7 @@ class ClusterWorld:
         member.execute(answers, rejected)
 
     def _misfortune(self) -> None:
-        self._later(1500, self._misfortune)
+        self.later(1500, self._misfortune)
         if self.is_calm:
             return
         members = [*self.members.values()]
@@ -257,11 +260,11 @@ class ClusterWorld:
             case 4 | 5 if one is not other:
                 cut = (one.number, other.number)
                 self.network.cuts.add(cut)
-                self._later(3000, partial(self.network.cuts.discard, cut))
+                self.later(3000, partial(self.network.cuts.discard, cut))
             case 6 if one is not other:
                 both = {(one.number, other.number), (other.number, one.number)}
                 self.network.cuts |= both
-                self._later(3000, partial(self.network.cuts.difference_update, both))
+                self.later(3000, partial(self.network.cuts.difference_update, both))
             case 7 if self._may_lose(one):
                 one.crash(is_empty=True)
                 self.restart_soon(one)
@@ -289,11 +292,11 @@ class ClusterWorld:
             if member.life == life and not member.is_up:
                 member.start()
 
-        self._later(1200, again)
+        self.later(1200, again)
 
     def _watch(self) -> None:
         """Look again and again whether there is a leader."""
-        self._later(700, self._watch)
+        self.later(700, self._watch)
         if not self.leaders():
             self._promote()
 
@@ -337,7 +340,7 @@ class ClusterWorld:
         """Have a standby lead that may lack what was acknowledged. All know of it, and the old leader is dead."""
         if self.is_calm:
             return
-        self._later(_FORCE_MS, self._force)
+        self.later(_FORCE_MS, self._force)
         standbys = [one for one in self.members.values() if one.replica is not None]
         if len(standbys) + len(self.leaders()) < len(self.members) or not standbys:
             return
@@ -356,12 +359,13 @@ class ClusterWorld:
         node = chosen.node
         has_topic = node is not None and TOPIC in node.open
         if node is not None:
+            self.topics.forget()
             numbers = range(2 if has_topic else 0)
             self.book.forget_lost(
                 {number: node.partition(TOPIC, number).messages for number in numbers}
             )
         if not has_topic:
-            self._later(300, self._create)
+            self.later(300, self._create)
 
     def _check_leader(self, member: Member, *, is_all_sent: bool = False) -> None:
         if member.node is None or TOPIC not in member.node.open:
@@ -370,6 +374,7 @@ class ClusterWorld:
             return
         if faults := member.node.faults():
             raise Violation(Checker.RECOVERY, f"a partition cannot be opened: {faults[0].reason}")
+        self.topics.check(member)
         for number in range(2):
             self.book.check(number, member.node.partition(TOPIC, number).messages)
             if TOPIC + DEAD_LETTER_SUFFIX in member.node.open:
@@ -396,7 +401,8 @@ class ClusterWorld:
         assert node is not None
         has_letters = any(one.machine.outbox.pending for one in node.partitions())
         is_committed = leader.committed == leader.sequence
-        return leader.in_sync == len(self.members) and is_committed and not has_letters
+        is_idle = not (has_letters or node.works.makings or node.works.removals)
+        return leader.in_sync == len(self.members) and is_committed and is_idle
 
     def _check_all(self) -> None:
         """Every node has the same."""
@@ -409,6 +415,7 @@ class ClusterWorld:
         (leading,) = self.leaders()
         assert leading.node is not None
         self._check_leader(leading, is_all_sent=True)
+        self.topics.check_files(leading)
         for member in self.members.values():
             if member.replica is None:
                 continue

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..api.command import Command
 from ..api.principals import LOCAL
+from ..api.topics import FinishTopics
 from ..broker.node import Node
 from ..broker.partition import Now
+from ..broker.walks import WAIT, Effect, Walk
 from ..errors import Damaged, Fatal, Fenced, NoSpace, PenstockError, Refused
 from ..model import Epoch
 from ..replication.frames import (
@@ -37,6 +40,8 @@ _SLOW_SYNC_MS_MAX = 120
 _CONNECT_MS = 60
 _TAKE_BYTES = 1 << 16
 _BEAT_MS = 200
+_SLICE_MS, _FINISH_MS = 8, 100
+_PARTITIONS_A_PIECE = 2
 _CALLS = (Call.SYNC, Call.RENAME, Call.APPEND, Call.TRUNCATE, Call.SYNC_DIRECTORY, Call.CREATE)
 
 
@@ -69,13 +74,20 @@ class Member:
         return self.replica is not None or self.leader is not None
 
     def later(self, ms_max: int, call: Callable[[], None]) -> None:
+        self._after(self.world.entropy.randint(1, ms_max * MS), call)
+
+    def walk_later(self, call: Callable[[], None], ms_max: int = _SLICE_MS) -> None:
+        """Of what has to do with walks: drawn apart, so that all else goes on as it would without them."""
+        self._after(self.world.topics.entropy.randint(1, ms_max * MS), call)
+
+    def _after(self, delay_ns: int, call: Callable[[], None]) -> None:
         life = self.life
 
         def alive() -> None:
             if self.life == life:
                 self.act(call)
 
-        self.world.schedule.after(self.world.entropy.randint(1, ms_max * MS), alive)
+        self.world.schedule.after(delay_ns, alive)
 
     def act(self, call: Callable[[], None]) -> None:
         """Run something of this node. A disk that fails takes the process with it."""
@@ -223,8 +235,14 @@ class Member:
         replica = self.replica
         if replica is None:
             return
-        plan = replica.plan_sync()
-        plan.run()
+        try:
+            plan = replica.plan_sync()
+            plan.run()
+        except NoSpace:
+            # What was made since the last sync is not there; it comes again with the next connection.
+            if self.following is not None:
+                self._hang_up(self.following)
+            return
         durable = replica.synced(plan)
         if durable is not None and self.following is not None:
             self._say(self.following, durable)
@@ -253,7 +271,9 @@ class Member:
             self.node = Node(
                 self.disk, now=self.now(), entropy=self.world.entropy, reign=self.leader
             )
+            self.node.works.piece = _PARTITIONS_A_PIECE
             self.later(_SYNC_MS_MAX, self._sync_node)
+            self.walk_later(self._finish_topics, _FINISH_MS)
             self.later(_CONNECT_MS, self._meet)
             self.later(_BEAT_MS, self._beat)
 
@@ -331,6 +351,37 @@ class Member:
             if stream.state is StreamState.CLOSED:
                 self._hang_up(old)
         self._advance()
+
+    def _finish_topics(self) -> None:
+        if self.node is None:
+            return
+        if self.node.works.unattended() is not None:
+            self.walk(Walk(FinishTopics(), LOCAL), lambda _reply: None)
+        self.walk_later(self._finish_topics, _FINISH_MS)
+
+    def walk(self, walk: Walk[Any], on_committed: Callable[[object], None]) -> None:
+        """Carry out a walk, slice by slice, with whatever happens in between; the client may close it."""
+        node, leader = self.node, self.leader
+        if node is None or leader is None or walk.is_over:
+            return
+        done = node.go_on(walk, self.now(), self.world.topics.entropy.randint(1, 3))
+        effect = walk.effect
+        if done.more is None:
+            if not isinstance(done.reply, PenstockError):
+                reply = done.reply
+                self.waiting.append((leader.sequence, lambda: on_committed(reply)))
+        elif effect is None or effect is WAIT:
+            self.walk_later(partial(self.walk, walk, on_committed))
+        else:
+            self.walk_later(partial(self._run_effect, effect, walk, on_committed))
+        self._advance()
+
+    def _run_effect(
+        self, effect: Effect, walk: Walk[Any], on_committed: Callable[[object], None]
+    ) -> None:
+        """Also of a client that has left: its driver runs what it was handed."""
+        effect.run()
+        self.walk_later(partial(self.walk, walk, on_committed))
 
     def execute(self, command: Command[Any], on_committed: Callable[[object], None]) -> None:
         """Carry out a command of a client; the reply comes when all that it wrote is committed."""

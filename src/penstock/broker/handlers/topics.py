@@ -12,6 +12,7 @@ from ...api.topics import (
     DescribeLayouts,
     DescribeTopic,
     DescribeTopics,
+    FinishTopics,
     ListTopics,
     PartitionFacts,
     SweepDue,
@@ -30,14 +31,17 @@ from ..partition.start import visible_end
 from ..sweeps import Sweep, sweep_due, sweep_topics
 from ..topics import config_from, settings_of
 from ..validation import bind_topic
-from ..walks import Slices, slots_in
+from ..walks import Pieces, Slices, slots_in
 
 if TYPE_CHECKING:
     from ..node import Node
 
 
-def create_topic(node: "Node", command: CreateTopic, now: Now) -> None:
-    node.create_topic(command.name, command.partitions, config_from(command.settings), now)
+def create_topic(node: "Node", command: CreateTopic, now: Now) -> Pieces[None]:
+    config = config_from(command.settings)
+    making = node.create_topic(command.name, command.partitions, config, now)
+    yield from node.works.attend(making)
+    making.check()
 
 
 def configure_topic(node: "Node", command: ConfigureTopic, now: Now) -> TopicDescription:
@@ -47,14 +51,20 @@ def configure_topic(node: "Node", command: ConfigureTopic, now: Now) -> TopicDes
     return _description(topic)
 
 
-def add_partitions(node: "Node", command: AddPartitions, now: Now) -> int:
-    before = len(node.topic(command.name).partitions)
-    node.add_partitions(command.name, command.total, now)
-    return before
+def add_partitions(node: "Node", command: AddPartitions, now: Now) -> Pieces[int]:
+    making = node.works.grow(command.name, command.total, now)
+    yield from node.works.attend(making)
+    making.check()
+    return making.before
 
 
-def delete_topic(node: "Node", command: DeleteTopic, now: Now) -> None:
-    node.delete_topic(command.name, now)
+def delete_topic(node: "Node", command: DeleteTopic, now: Now) -> Pieces[None]:
+    yield from node.delete_topic(command.name, now)
+
+
+def finish_topics(node: "Node", _command: FinishTopics, _now: Now) -> Pieces[None]:
+    while (work := node.works.unattended()) is not None:
+        yield from node.works.attend(work)
 
 
 def sweep(node: "Node", command: SweepTopics, _now: Now) -> Slices[dict[str, Swept]]:
@@ -148,6 +158,7 @@ HANDLERS: Mapping[type[Command[Any]], Handler] = {
     ConfigureTopic: configure_topic,
     AddPartitions: add_partitions,
     DeleteTopic: delete_topic,
+    FinishTopics: finish_topics,
     SweepTopics: sweep,
     SweepDue: sweep_due,
     TrimPartition: trim,

@@ -1,5 +1,6 @@
 """Opening a partition: its logs, the state that the messages still support, and what neither has in a snapshot."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -119,41 +120,61 @@ def _needed_from(disk: Disk, directory: str) -> int:
     return min(snapshot_offsets(disk, directory), default=0)
 
 
-def create_partitions(
-    disk: Disk, directories: Mapping[str, PartitionId], context: PartitionContext, now: Now
-) -> list[Partition]:
-    """New partitions, durable, in directories that are not there yet. If that fails, their files are closed again.
+class NewPartitions:
+    """Partitions in directories that are not there yet. `make_files` needs no lock of the node, `open_next` does.
 
-    All are written before any is synced: the disk then syncs many at once, and each directory once. Until then a crash
-    may leave any part of them.
+    All files are written before any is synced: the disk then syncs many at once, and each directory once. Until then a
+    crash may leave any part of them.
     """
-    configs = {"messages": context.config.log_config(), "state": _STATE_CONFIG}
-    made: list[Partition] = []
-    with ExitStack() as files, ExitStack() as opened:
-        new = NewLogs(disk, files)
-        for directory, identity in directories.items():
-            logs: list[Log] = []
-            for kind, config in configs.items():
-                path, log_id = f"{directory}/{kind}", log_id_of(identity, kind)
-                log = new.create(path, log_id=log_id, config=config, reign=context.reign)
-                opened.callback(log.discard)
-                logs.append(log)
-            messages, state = logs
-            side_logs = (
-                _side_log(disk, directory, identity, context, "delayed"),
-                _side_log(disk, directory, identity, context, "staging"),
-            )
-            machine = _machine(identity, context, now)
-            partition = Partition(identity, context, (messages, state, *side_logs), machine)
-            opened.callback(context.changes.forget, partition)
-            _recover(partition, context, -1, now)
-            made.append(partition)
-        parents = {directory.rpartition("/")[0]: None for directory in directories}
-        new.sync([*directories, *parents])
-        opened.pop_all()
-    for partition in made:
-        context.changes.enrol(partition)
-    return made
+
+    def __init__(
+        self, disk: Disk, directories: Mapping[str, PartitionId], context: PartitionContext
+    ) -> None:
+        self._disk, self._directories, self._context = disk, directories, context
+        # Of partitions that are durable and not open yet.
+        self._logs: deque[tuple[str, PartitionId, list[Log]]] = deque()
+
+    def make_files(self) -> None:
+        """Make the files of all, durably. If that fails, they are closed again, and what there is of them stays."""
+        context, directories = self._context, self._directories
+        configs = {"messages": context.config.log_config(), "state": _STATE_CONFIG}
+        with ExitStack() as files, ExitStack() as opened:
+            opened.callback(self._logs.clear)
+            new = NewLogs(self._disk, files)
+            for directory, identity in directories.items():
+                logs: list[Log] = []
+                for kind, config in configs.items():
+                    path, log_id = f"{directory}/{kind}", log_id_of(identity, kind)
+                    log = new.create(path, log_id=log_id, config=config, reign=context.reign)
+                    opened.callback(log.discard)
+                    logs.append(log)
+                self._logs.append((directory, identity, logs))
+            parents = {directory.rpartition("/")[0]: None for directory in directories}
+            new.sync([*directories, *parents])
+            opened.pop_all()
+
+    def open_next(self, now: Now) -> Partition:
+        """The next partition whose files are made. `enrol` has it take part."""
+        directory, identity, logs = self._logs.popleft()
+        context = self._context
+        for log in logs:
+            context.reign.opened(log)
+        messages, state = logs
+        side_logs = (
+            _side_log(self._disk, directory, identity, context, "delayed"),
+            _side_log(self._disk, directory, identity, context, "staging"),
+        )
+        machine = _machine(identity, context, now)
+        partition = Partition(identity, context, (messages, state, *side_logs), machine)
+        _recover(partition, context, -1, now)
+        return partition
+
+    def discard(self) -> None:
+        """Let go of the files of those that were not opened."""
+        for *_, logs in self._logs:
+            for log in logs:
+                log.discard()
+        self._logs.clear()
 
 
 def _side_log(
