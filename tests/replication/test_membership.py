@@ -461,9 +461,17 @@ async def test_a_new_leader_is_followed_at_once(tmp_path, monkeypatch):
     node, at_node = await started(tmp_path / "2", facts, number=2, peers=(address,))
     other.cluster = ClusterSection(listen=address, peers=(at_node,))
     other.follow = follow
-    await asyncio.sleep(0)
-    node.lead(514)
-    async with asyncio.timeout(60):
+    heard, met = other.heard, asyncio.Event()
+
+    def hear(peer: Peer) -> None:
+        heard(peer)
+        met.set()
+
+    other.heard = hear
+    async with asyncio.timeout(20):
+        # The node has looked, and waits.
+        await met.wait()
+        node.lead(514)
         assert await followed.get() == 514
     for one in (node, other):
         await one.stop()
