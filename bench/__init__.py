@@ -37,6 +37,9 @@ BENCHES: Mapping[str, Bench] = MappingProxyType(
             "bench.replication",
             "a broker with a standby beside one alone, and how fast it catches up",
         ),
+        "starts": Bench(
+            "bench.starts", "starts and stops of a broker with thousands of partitions"
+        ),
         "transactions": Bench(
             "bench.transactions", "transactions beside plain publishes, and what they leave"
         ),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from .errors import InvalidConfig
 
@@ -346,6 +347,7 @@ class TopicConfig:
                 name, found[:60], is_possible, f"{SUBJECT_CHARACTERS_MAX} printable characters"
             )
 
+    @lru_cache(maxsize=64)  # noqa: B019 - partitions of a topic share theirs, and few are kept
     def log_config(self) -> LogConfig:
         return LogConfig(
             segment_size_bytes=self.segment_size_bytes,
@@ -358,6 +360,7 @@ class TopicConfig:
             segment_messages_max=self.segment_messages_max,
         )
 
+    @lru_cache(maxsize=64)  # noqa: B019 - as above
     def delivery_config(self) -> DeliveryConfig:
         return DeliveryConfig(
             visibility_timeout_ms=self.visibility_timeout_ms,

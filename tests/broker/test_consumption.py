@@ -85,6 +85,7 @@ def test_two_groups_far_apart_read_through_one_cache(monkeypatch) -> None:
 
 def damaged(world: World, value: bytes) -> World:
     """The same data with one bit changed in a value, and a node that finds it."""
+    world.take_snapshots()
     world.node.close()
     tree = world.disk.tree()
     files = {

@@ -59,6 +59,7 @@ def damage(
 ) -> None:
     """Stop in order, change a bit in some batches, start again."""
     chosen = [batches_of(world, partition, topic)[one] for one in numbers]
+    world.take_snapshots()
     world.node.close()
     world.open_on(SimDisk(with_damage(world.disk.tree(), chosen, byte=byte)))
 
@@ -228,6 +229,7 @@ def test_a_sweep_does_not_take_a_segment_for_old_because_its_end_cannot_be_read(
     for _ in range(20):
         world.publish(b"new" * 100)
     first = world.node.partition(TOPIC, 0).messages.segments[0].path
+    world.take_snapshots()
     world.node.close()
     files = dict(world.disk.tree().files)
     files[first] = files[first][:kept].ljust(len(files[first]), b"\0")
@@ -242,6 +244,7 @@ def damaged_delay(world: World) -> tuple[int, int]:
     bad = later(world, b"bad" + bytes(5000), 5)
     good = later(world, b"good", 5)
     path = f"{world.node.partition(TOPIC, 0).delayed.directory}/{0:020d}.log"
+    world.take_snapshots()
     world.node.close()
     tree = world.disk.tree()
     data = bytearray(tree.files[path])
@@ -285,6 +288,7 @@ def test_a_delayed_message_that_a_repair_has_given_up_is_lost_when_it_is_due(cou
     lost = [one.offset for one in world.schedule(batch)]
     good = later(world, b"good", 5)
     directory = world.node.partition(TOPIC, 0).delayed.directory
+    world.take_snapshots()
     world.node.close()
     path = f"{directory}/{0:020d}.log"
     disk = tree_with(world.disk.tree(), lambda files: flipped(files, path, 150))
@@ -383,6 +387,7 @@ def test_a_skip_survives_every_crash_or_is_done_again(effort):
     for number in range(6):
         world.publish(b"%d" % number)
     stored = batches_of(world)
+    world.take_snapshots()
     world.node.close()
     start = with_damage(world.disk.tree(), [stored[1], stored[2], stored[4]])
 

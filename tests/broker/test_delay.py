@@ -439,6 +439,7 @@ def test_what_cannot_be_read_stays_and_holds_up_nobody() -> None:
     bad = later(world, b"bad" + bytes(5000), 5)
     good = later(world, b"good", 5)
     path = f"{world.node.partition(TOPIC, 0).delayed.directory}/{0:020d}.log"
+    world.take_snapshots()
     world.node.close()
     disk = world.disk
     content = bytearray(disk.tree().files[path])

@@ -232,6 +232,7 @@ def test_a_sealed_segment_that_lost_something_is_told_and_the_rest_serves(how) -
         else:
             last_batch_cut(path)(files)
 
+    world.take_snapshots()
     world.node.close()
     world = World(tree_with(world.disk.tree(), lose))
     assert EventKind.SEGMENT_DAMAGED in kinds(world)
@@ -266,9 +267,10 @@ def test_an_index_that_is_lost_is_made_again_and_told(suffix) -> None:
 
 def test_a_damaged_snapshot_is_passed_over_and_named() -> None:
     world = used()
-    world.restart()
+    world.take_snapshots()
     world.publish(b"c")
     world.group("another")
+    world.take_snapshots()
     world.restart()
     snapshots = [one for one in world.disk.list(f"{PART}/state") if one.endswith(".snapshot")]
     assert len(snapshots) == 2

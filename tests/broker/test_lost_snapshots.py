@@ -133,6 +133,7 @@ def test_on_a_full_disk_a_start_may_remove_what_a_snapshot_knows_that_meta_knew_
     world = World()
     world.topic(segment_size_bytes=600, retention_hours=1)
     publish(world, range(COUNT))
+    world.take_snapshots()
     world.restart()
     world.node.close()
     disk = SimDisk(world.disk.tree())

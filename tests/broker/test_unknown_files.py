@@ -117,7 +117,7 @@ def test_a_creation_whose_record_is_lost_after_the_topic_was_used_is_not_a_lefto
     world.topic()
     world.group()
     world.publish(b"precious")
-    world.sync()
+    world.node.partition(TOPIC, 0).sync()
     tree, path = world.disk.tree(), "meta/00000000000000000000.log"
     sizes = batch_ends(tree.files[path])
     assert len(sizes) == 4, "the reign, the intent, the topic, its ends"

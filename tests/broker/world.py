@@ -194,8 +194,10 @@ class World:
         return self.execute(Fetch(TOPIC, partition, start, **options))
 
     def sync(self) -> None:
-        for partition in self.node.partitions():
-            partition.sync()
+        plans = self.node.plan_sync()
+        for _, plan in plans:
+            plan.run()
+        self.node.synced(plans, self.now())
 
     def settle(self) -> None:
         """Sync and pump until everything is where it belongs."""
@@ -209,6 +211,11 @@ class World:
         """Stop properly and start again."""
         self.node.close()
         self.open_on(SimDisk(self.disk.tree()))
+
+    def take_snapshots(self) -> None:
+        """Have everything in snapshots, so that the next start reads no message."""
+        for partition in self.node.partitions():
+            partition.take_snapshot()
 
     def kill(self) -> None:
         """End the process; the operating system still writes everything out."""

@@ -7,12 +7,11 @@ from contextlib import suppress
 import pytest
 
 import penstock
-from penstock.broker.node import Node
 from penstock.config import StorageConfig
 from penstock.embedded.open_queue import open_queue
 from penstock.embedded.queue import Queue
 from penstock.errors import NoSpace, SyncFailed
-from penstock.runtime import RealDisk
+from penstock.runtime import RealDisk, threads
 from penstock.runtime.file import RealFile
 from penstock.testing import VirtualClock
 
@@ -245,11 +244,11 @@ def test_failed_fsync_stops_the_queue_and_not_the_process(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize("open_it", [penstock.open, penstock.Broker])
 def test_a_close_that_fails_lets_go_of_the_directory(tmp_path, monkeypatch, open_it):
-    def fail(_node):
+    def fail(*_arguments):
         raise NoSpace("log")
 
     opened = open_it(tmp_path)
-    monkeypatch.setattr(Node, "close", fail)
+    monkeypatch.setattr(threads, "close_node", fail)
     with pytest.raises(NoSpace):
         opened.close()
     monkeypatch.undo()

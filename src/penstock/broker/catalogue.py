@@ -32,6 +32,7 @@ from ..log.reign import ALONE, NodeReign, Reign
 from ..model import Epoch, LogEnd, Offset, check_name
 from ..ports import Disk, Entropy, Zones
 from ..schedules.timing import UtcOnly
+from .closing import close, unknown_ends
 from .directories import ids_present, is_missing, paths_in_topics
 from .leftovers import tidy
 from .meta import (
@@ -139,6 +140,8 @@ class Catalogue:
         self.recovery.extend(snapshot_events(replayed))
         self._records_since_snapshot = replayed.records
         self._mark = MetaMark(log.end)
+        # Partitions whose ends are in meta as they are now, and durable there after its next sync.
+        self._unnoted: dict[Partition, None] = {}
         self.reign.found(self._machine.epoch)
         self.begin_reign(now)
         self.open: dict[str, Topic] = {}
@@ -149,11 +152,9 @@ class Catalogue:
             self.add(
                 facts, [self._open_known(facts, number, now) for number in range(facts.partitions)]
             )
-        known = {*self.topics.ends.values()}
-        changed = [one for one in (each.ends() for each in self.partitions()) if one not in known]
         # On a full disk the next start does it again.
         with suppress(NoSpace):
-            self.record_meta([*records, *changed], now)
+            self.record_meta([*records, *unknown_ends(self)], now)
             self._note_meta()
             for one in self.partitions():
                 one.ends_noted()
@@ -268,6 +269,9 @@ class Catalogue:
             # Whatever this process says about topics, the next one would not know.
             raise DiskFailed(META, f"its files have vanished: {error}") from error
         self._mark.end = self.meta.log.end
+        for partition in self._unnoted:
+            partition.ends_noted()
+        self._unnoted.clear()
         self._take_snapshot_if_due()
 
     def reserve_generations(self, below: int, now: Now) -> None:
@@ -277,9 +281,9 @@ class Catalogue:
 
     def _take_snapshot_if_due(self) -> None:
         if self._records_since_snapshot >= _RECORDS_A_SNAPSHOT:
-            self._take_snapshot()
+            self.take_meta_snapshot()
 
-    def _take_snapshot(self) -> None:
+    def take_meta_snapshot(self) -> None:
         """It names a position in its own log in place of a message log.
 
         What may still be cut is in no snapshot: with followers it waits for a sync after which they have all of it.
@@ -293,22 +297,39 @@ class Catalogue:
             self.meta.synced(self.meta.log, plan)
             self._records_since_snapshot = 0
 
+    def plan_sync(self) -> list[tuple[Partition, PartitionPlan]]:
+        """The plans of all partitions that have something to sync, or of which a snapshot is to be written."""
+        replay, unsynced = self.changes.replay, self.changes.to_sync()
+        for partition in unsynced:
+            replay.note(partition)
+        most = replay.most()
+        due = {one: None for one in replay.waiting if one.is_snapshot_due}
+        if most is not None:
+            due[most] = None
+        plans: list[tuple[Partition, PartitionPlan]] = []
+        for partition in {**dict.fromkeys(unsynced), **due}:
+            plan = partition.plan_snapshot() if partition is most else partition.plan_sync()
+            plans.append((partition, plan))
+            if partition.is_snapshot_held:
+                replay.waiting[partition] = None
+            elif partition in due:
+                replay.waiting.pop(partition, None)
+        return plans
+
     def synced(self, plans: Sequence[tuple[Partition, PartitionPlan]], now: Now) -> None:
         """Take note that plans of partitions were run, and in meta how far they are now, after larger steps."""
         stepped: list[Partition] = []
-        has_snapshot = False
         for partition, plan in plans:
             partition.synced(plan)
-            has_snapshot = has_snapshot or plan.is_snapshot_written
             # A restart begins further on: with the snapshot, or with the checkpoint of the messages.
             if plan.is_snapshot_written or plan.messages.is_checkpoint_written:
                 stepped.append(partition)
-        if has_snapshot:
-            self.note_ends(stepped, now)
-        elif stepped:
-            self.append_ends(stepped, now)
-        if self.reign.is_shared:
-            self._take_snapshot_if_due()
+            if plan.snapshot is not None:
+                self.changes.replay.note(partition)
+                if not plan.is_snapshot_written:
+                    self.changes.replay.put_off()
+        self.append_ends(stepped, now)
+        self._take_snapshot_if_due()
 
     def fail(
         self, partition: Partition, cause: PenstockError, plan: PartitionPlan | None = None
@@ -325,6 +346,7 @@ class Catalogue:
         if partition.is_dirty if plan is None else partition.has_more_than(plan):
             self.owed.append(fault)
         partition.discard()
+        self._unnoted.pop(partition, None)
         self.recovery.append(
             RecoveryEvent(
                 EventKind.PARTITION_FAULTY,
@@ -342,18 +364,20 @@ class Catalogue:
         is_noted = self.append_ends(partitions, now)
         if partitions:
             self._sync(with_checkpoint=False)
-        if is_noted:
-            for partition in partitions:
-                partition.ends_noted()
         return is_noted
 
     def append_ends(self, partitions: Sequence[Partition], now: Now) -> bool:
         """Record how far these are; the next sync of meta makes it durable. False: there is no room for that."""
+        if self.reign.is_over:
+            return False
         try:
             for first in range(0, len(partitions), _RECORDS_A_BATCH):
                 some = partitions[first : first + _RECORDS_A_BATCH]
                 self._append([partition.ends() for partition in some], now)
+                self._unnoted.update(dict.fromkeys(some))
         except NoSpace:
+            for partition in partitions:
+                self._unnoted.pop(partition, None)
             return False
         if partitions and self.reign.is_shared:
             # What followers have to have is never left for a later sync: all that comes after it would wait for that.
@@ -448,21 +472,5 @@ class Catalogue:
         return None if topic is None else topic.partitions[number]
 
     def close(self) -> None:
-        """Close every partition, then meta.
-
-        One partition at least writes a checkpoint, which says how far meta is: an older meta that is put back later
-        is noticed, though nothing else may have happened but a change of keys.
-        """
-        ends = []
-        self.works.discard()
-        for number, partition in enumerate(self.partitions()):
-            try:
-                partition.close(with_checkpoint=number == 0)
-                ends.append(partition.ends())
-            except (FileMissing, DamagedFile) as error:
-                self.fail(partition, error)
-        if not self.reign.is_over:
-            with suppress(NoSpace):
-                self.record_meta(ends, Now(self.meta.log.append_time, 0))
-        self._take_snapshot()
-        self.meta.log.close()
+        """Make everything durable, and close all files."""
+        close(self)

@@ -31,6 +31,7 @@ from .timing_wheel import TimingWheel
 # Ids in a record of a snapshot: 8 KiB of due times.
 _PIECE = 1024
 _KEY_BYTES = 16
+_KINDS = tuple(DelayKind)
 
 
 class DelayEpoch(NamedTuple):
@@ -51,8 +52,8 @@ class Delays:
         self.end = 0
         self.covered = 0
         self.pending = BitMap64()
-        self.finished: dict[DelayKind, BitMap64] = {kind: BitMap64() for kind in DelayKind}
-        self.counts: dict[DelayKind, int] = dict.fromkeys(DelayKind, 0)
+        self.finished: dict[DelayKind, BitMap64] = {kind: BitMap64() for kind in _KINDS}
+        self.counts: dict[DelayKind, int] = dict.fromkeys(_KINDS, 0)
         self.by_key: dict[bytes, int] = {}
         self._keys: dict[int, bytes] = {}
         # Due times in the journal of ids that are not yet read from the delay log.

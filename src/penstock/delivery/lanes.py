@@ -24,13 +24,14 @@ _WINDOW = 8192
 _STOCK = 4096
 _NONE = BitMap64()
 _ALL = tuple(Priority)
+_SPECIAL = tuple(one for one in _ALL if one is not NORMAL)
 
 
 class Lanes:
     """Offsets of one partition by priority."""
 
     def __init__(self) -> None:
-        self.special = {one: BitMap64() for one in Priority if one is not NORMAL}
+        self.special = {one: BitMap64() for one in _SPECIAL}
         self._any = BitMap64()
 
     @property

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..codec.checksum import checksum
-from ..errors import DamagedFile, Refused
+from ..errors import DamagedFile, FileMissing, Refused
 from ..model import Epoch, LogEnd, Offset
 from ..ports import Disk
 from .layout import CHECKPOINT, read_file
@@ -90,9 +90,10 @@ class MetaMark(msgspec.Struct, eq=False):
 def read_checkpoint(disk: Disk, directory: str, seed: int) -> Checkpoint | None:
     """Returns the checkpoint, or None if there is none. DamagedFile; Refused: it is whole and of another version."""
     path = f"{directory}/{CHECKPOINT}"
-    if not disk.exists(path):
+    try:
+        raw = read_file(disk, path)
+    except FileMissing:
         return None
-    raw = read_file(disk, path)
     if len(raw) < _KIND.size + _CHECKSUM.size:
         raise DamagedFile(path, f"only {len(raw)} bytes")
     if _CHECKSUM.unpack(raw[-4:])[0] != checksum(raw[:-4], seed):

@@ -8,9 +8,10 @@
 """
 
 import struct
+from collections.abc import Sequence
 
 from ..codec.checksum import checksum
-from ..errors import DamagedFile, WrongLog
+from ..errors import DamagedFile, FileMissing, WrongLog
 from ..model import LogId
 from ..ports import Disk
 from .layout import CHECKPOINT, IDENTITY, REPAIRING, base_offset_of, read_file, replace_file
@@ -33,9 +34,10 @@ def identity_bytes(log_id: LogId) -> bytes:
 def read_identity(disk: Disk, directory: str, name: str = IDENTITY) -> LogId:
     """Returns the id of the log in `directory`. DamagedFile: without the id no checksum can be checked."""
     path = f"{directory}/{name}"
-    if not disk.exists(path):
-        raise DamagedFile(path, "the file is missing, so no batch can be checked")
-    raw = read_file(disk, path)
+    try:
+        raw = read_file(disk, path)
+    except FileMissing:
+        raise DamagedFile(path, "the file is missing, so no batch can be checked") from None
     if len(raw) != _FILE.size:
         raise DamagedFile(path, f"{len(raw)} bytes instead of {_FILE.size}")
     magic, version, log_id, _, found = _FILE.unpack(raw)
@@ -46,16 +48,19 @@ def read_identity(disk: Disk, directory: str, name: str = IDENTITY) -> LogId:
     return LogId(log_id)
 
 
-def claim(disk: Disk, directory: str, log_id: LogId, *, may_create: bool) -> None:
-    """Check that the directory belongs to `log_id`; an empty one is taken for it if a log may be created.
+def claim(
+    disk: Disk, directory: str, log_id: LogId, names: Sequence[str], *, may_create: bool
+) -> bool:
+    """Check that a directory with these `names` in it belongs to `log_id`; an empty one is taken for it if a log may be
+    created, and then this is True.
 
     DamagedFile: there should be a log and its files, or its identity, are missing. WrongLog: it is another one.
     """
-    path = f"{directory}/{IDENTITY}"
-    if not disk.exists(path):
-        if disk.exists(f"{directory}/{REPAIRING}"):
+    is_new = IDENTITY not in names
+    if is_new:
+        path = f"{directory}/{IDENTITY}"
+        if REPAIRING in names:
             raise DamagedFile(path, "a repair was interrupted; it has to be run again")
-        names = disk.list(directory)
         if CHECKPOINT in names or any(base_offset_of(name) is not None for name in names):
             raise DamagedFile(path, "the file is missing, but there is a log")
         if not may_create:
@@ -65,3 +70,4 @@ def claim(disk: Disk, directory: str, log_id: LogId, *, may_create: bool) -> Non
     found = read_identity(disk, directory)
     if found != log_id:
         raise WrongLog(directory, found=found, expected=log_id)
+    return is_new

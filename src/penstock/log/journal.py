@@ -13,8 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 from ..codec import Columns, Marks, Origin, batches_in, encode
 from ..errors import DamagedFile
 from ..kernel import Machine
-from ..model import Buffer, Epoch, LogEnd, Offset
-from .layout import read_file
+from ..model import Epoch, LogEnd, Offset
 from .log import Log
 from .records import RecordFormat
 from .reign import go_on
@@ -75,6 +74,8 @@ class Journal(Generic[Record]):
         self.log, self.form = log, form
         # How long, and how much of it, the log is kept when a snapshot has its state; 0: not at all.
         self.history = HistoryLimits(0, 0)
+        # Of the newest one: what writing one takes.
+        self.snapshot_bytes = 0
         # Snapshots that could not be read: none of them is one to fall back on.
         self._unreadable: set[Offset] = set()
 
@@ -97,18 +98,23 @@ class Journal(Generic[Record]):
         *,
         message_end: LogEnd,
         known_snapshot: int = -1,
+        snapshots: Sequence[Offset] | None = None,
         note: "Callable[[Offset, Sequence[Record]], None] | None" = None,
     ) -> ReplayResult:
         """Bring an empty machine to the state that the journal and the recovered messages agree on.
 
-        `note` is told of every batch of records that is replayed, with its offset.
+        `snapshots` are those in the directory, if the caller has looked. `note` is told of every batch of records that
+        is replayed, with its offset.
 
         DamagedFile: without a snapshot that is damaged, or missing though known, that cannot be done.
         """
-        skipped, snapshot = self._newest_snapshot(message_end, known_snapshot)
+        if snapshots is None:
+            snapshots = snapshot_offsets(self.log.disk, self.log.directory)
+        skipped, snapshot = self._newest_snapshot(message_end, known_snapshot, snapshots)
         start = self.log.start_offset if snapshot is None else snapshot.offset
         dropped_from = self._drop_beyond(start, message_end)
         if snapshot is not None:
+            self.snapshot_bytes = len(snapshot.body)
             for record in self._records_in(snapshot.body, snapshot.path):
                 machine.apply(record)
         replayed = 0
@@ -124,11 +130,10 @@ class Journal(Generic[Record]):
         )
 
     def _newest_snapshot(
-        self, message_end: LogEnd, known: int
+        self, message_end: LogEnd, known: int, offsets: Sequence[Offset]
     ) -> tuple[list[DamagedFile], Snapshot[Record] | None]:
         """The snapshot to begin with, if there is one, and those that should have been in its place."""
         directory, skipped = self.log.directory, list[DamagedFile]()
-        offsets = snapshot_offsets(self.log.disk, directory)
         if known > max(offsets, default=-1):
             path = snapshot_path(directory, known)
             skipped.append(DamagedFile(path, "the snapshot is missing"))
@@ -180,46 +185,49 @@ class Journal(Generic[Record]):
         for head, batch in batches_in(body, seed=self.log.seed):
             yield from self.form.from_batch(batch, head, path)
 
-    def is_in_snapshot(self, messages: Log, machine: Machine[Record]) -> bool:
-        """Whether a snapshot would say no more than the one that is on the disk for the end of the journal."""
-        path = snapshot_path(self.log.directory, self.log.end_offset)
-        if not self.log.disk.exists(path):
-            return False
-        return read_file(self.log.disk, path) == b"".join(self._snapshot(messages, machine))
-
-    def _snapshot(self, messages: Log, machine: Machine[Record]) -> tuple[Buffer, ...]:
-        return snapshot_content(
+    def snapshot_plan(self, messages: Log, machine: Machine[Record]) -> SnapshotPlan:
+        """A snapshot of what the machine is now, to be written once both logs are durable."""
+        log = self.log
+        content = snapshot_content(
             machine.snapshot(),
             self.form,
-            offset=self.log.end_offset,
+            offset=log.end_offset,
             message_end=messages.end,
-            seed=self.log.seed,
+            seed=log.seed,
         )
+        self.snapshot_bytes = sum(map(len, content))
+        return SnapshotPlan(log.disk, log.directory, log.end_offset, content)
 
     def plan_snapshot(self, messages: Log, machine: Machine[Record]) -> OrderedPlan:
         """Make both logs durable, messages first, and then a snapshot of what the machine is now."""
-        content = self._snapshot(messages, machine)
-        snapshot = SnapshotPlan(self.log.disk, self.log.directory, self.log.end_offset, content)
+        snapshot = self.snapshot_plan(messages, machine)
         return OrderedPlan(messages.plan_sync(), self.log.plan_sync(), snapshot)
 
     def synced(self, messages: Log, plan: OrderedPlan) -> None:
         """Take note that a plan was run; after a snapshot, forget what it made unnecessary."""
         messages.synced(plan.messages)
         self.log.synced(plan.state)
-        if plan.snapshot is None:
-            return
-        self._unreadable.discard(plan.snapshot.offset)
+        if plan.snapshot is not None:
+            self.snapshot_written(plan.snapshot, messages.sync)
+
+    def snapshot_written(self, snapshot: SnapshotPlan, sync_others: Callable[[], object]) -> None:
+        """Forget what a snapshot has made unnecessary.
+
+        To remove old segments syncs records that came after the snapshot: `sync_others` first makes durable what those
+        rest on, or the durable end of the journal would be ahead of it.
+        """
+        self._unreadable.discard(snapshot.offset)
         if self.log.tap is not None:
-            self.log.tap.snapshot(self.log, plan.snapshot.offset)
+            self.log.tap.snapshot(self.log, snapshot.offset)
         found = snapshot_offsets(self.log.disk, self.log.directory)
         offsets = [one for one in found if one not in self._unreadable]
         for offset in offsets[:-_SNAPSHOTS_KEPT]:
             remove_snapshot(self.log.disk, self.log.directory, offset)
-        # Removing old segments syncs records that came after the plan. Their messages have to be durable first, or the
-        # durable end of the journal would be ahead of them.
-        messages.sync()
         needed = offsets[-_SNAPSHOTS_KEPT:][0]
-        release(self.log, below=self._history_start(needed, self.log.append_time))
+        start = self._history_start(needed, self.log.append_time)
+        if len(self.log.segments) > 1 and self.log.segments[1].base_offset <= start:
+            sync_others()
+            release(self.log, below=start)
 
     def history_end(self, now_ns: int) -> Offset | None:
         """Returns up to where the log is only history, and older than it should be; None if nothing is.

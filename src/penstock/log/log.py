@@ -20,7 +20,7 @@ from ..ports import Disk
 from .checkpoint import Checkpoint, EpochStart, MetaMark
 from .layout import CHECKPOINT, replace_file
 from .reign import ALONE, Reign, Tap
-from .scan import BrokenBatch, HeadPosition
+from .scan import BrokenBatch, HeadPosition, following
 from .segment import Segment, Stretch
 from .sync_plan import SyncPlan
 
@@ -315,7 +315,7 @@ class Log:
             damage = segment.damaged(broken, offset=offset, end_offset=end_offset, first=start)
             self.on_damage(damage)
             raise damage.fresh() from None
-        heads, end, next_offset = _following(data, first, self.seed)
+        heads, end, next_offset = following(data, first, self.seed)
         self._read_segment, self._read_position = segment, position + end
         self._read_offset = next_offset
         return Run(data[:end], Offset(start), Offset(next_offset), heads)
@@ -493,16 +493,25 @@ class Log:
             meta_end=self.meta.end,
         )
 
-    def close(self, *, with_checkpoint: bool = False) -> None:
-        """Sync, so that the next open has nothing to read, and close the files.
+    def plan_close(self, *, with_checkpoint: bool = False) -> SyncPlan:
+        """Returns what has to be synced before the files are closed, so that the next open has nothing to read.
 
         A checkpoint that is up to date is only written again if `with_checkpoint` asks for it.
         """
+        self.is_closing = True
+        is_saved = self._is_saved()
+        if is_saved:
+            # What has changed since is as it was before.
+            self._checkpoint_changes_saved = self._checkpoint_changes
+        return self.plan_sync(with_checkpoint=with_checkpoint or not is_saved)
+
+    def close(self, *, with_checkpoint: bool = False) -> None:
+        """Sync what `plan_close` names, and close the files."""
         if not self.segments:
             return
-        self.is_closing = True
-        if with_checkpoint or not self._is_saved():
-            self.sync(with_checkpoint=True)
+        plan = self.plan_close(with_checkpoint=with_checkpoint)
+        plan.run()
+        self.synced(plan)
         self.discard()
 
     def _is_saved(self) -> bool:
@@ -525,25 +534,3 @@ class Log:
 
 def _ignore(_damage: DamagedBatch) -> None:
     return
-
-
-def _following(data: memoryview, first: Head, seed: int) -> tuple[list[Head], int, int]:
-    """Returns the heads of all whole batches that follow each other, from the first on, where the last one ends, and
-    the offset behind it.
-
-    A later batch that is not whole ends them: the next read will say so.
-    """
-    heads, position = [first], first.length
-    offset = first.base_offset + first.last_delta + 1
-    try:
-        while position + HEAD_BYTES <= len(data):
-            head = read_head(data, position, seed=seed)
-            end = position + head.length
-            if head.base_offset != offset or end > len(data):
-                break
-            verify_body(data[position:end], head)
-            heads.append(head)
-            position, offset = end, offset + head.last_delta + 1
-    except MalformedBatch:
-        pass
-    return heads, position, offset

@@ -151,9 +151,9 @@ def examine(
     the log from being opened. A batch behind the checkpoint that is not `is_supported`, because another log has lost
     what it came with, counts as torn.
     """
-    claim(disk, directory, log_id, may_create=may_create)
-    recovery = Recovery()
-    names = disk.list(directory)
+    recovery, names = Recovery(), disk.list(directory)
+    if claim(disk, directory, log_id, names, may_create=may_create):
+        names = disk.list(directory)
     bases = sorted(base for base in map(base_offset_of, names) if base is not None)
     if not bases and not may_create:
         raise DamagedFile(directory, "the segments are missing, and there were some before")
@@ -293,16 +293,17 @@ def _add_segments(log: Log, checkpoint: Checkpoint, bases: list[Offset]) -> None
         segment.synced_size = segment.size if base < checkpoint.segment else 0
         log.segments.append(segment)
     durable = {checkpoint.start_offset: 0, checkpoint.segment: checkpoint.position}
+    sizes = {segment.base_offset: segment.size for segment in log.segments}
     for base, position in durable.items():
         path = segment_path(log.directory, base)
-        if base not in bases:
+        if base not in sizes:
             # A fresh log, or one just rolled: its file may not have reached the disk, and holds nothing.
             if base == checkpoint.segment == checkpoint.offset and position == 0 and not bases:
                 continue
             raise DamagedFile(path, "the segment is missing")
-        size = log.disk.size(path)
-        if size < position:
-            raise DamagedFile(path, f"{position - size} of {position} durable bytes are missing")
+        if sizes[base] < position:
+            missing = position - sizes[base]
+            raise DamagedFile(path, f"{missing} of {position} durable bytes are missing")
 
 
 Place = tuple[int, BrokenBatch]
@@ -320,6 +321,8 @@ def _scan(
         try:
             if start == 0 and segment.base_offset != log.end_offset:
                 raise BrokenBatch(0, f"it should start at offset {log.end_offset}")
+            if start == segment.size:
+                continue  # It need not even be opened.
             for found in walk_batches(segment.file, start, segment.size, seed=log.seed):
                 if not is_supported(found.head):
                     reason = "a crash took what it came with in another log"

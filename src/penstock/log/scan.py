@@ -137,3 +137,25 @@ def next_head(
     """Returns the first head from `position` on of a batch that starts at `offset_min` or later, or None."""
     found = find_heads(file, position, end, seed=seed)
     return next((one for one in found if one.head.base_offset >= offset_min), None)
+
+
+def following(data: memoryview, first: Head, seed: int) -> tuple[list[Head], int, int]:
+    """Returns the heads of all whole batches that follow each other, from the first on, where the last one ends, and
+    the offset behind it.
+
+    A later batch that is not whole ends them: the next read will say so.
+    """
+    heads, position = [first], first.length
+    offset = first.base_offset + first.last_delta + 1
+    try:
+        while position + HEAD_BYTES <= len(data):
+            head = read_head(data, position, seed=seed)
+            end = position + head.length
+            if head.base_offset != offset or end > len(data):
+                break
+            verify_body(data[position:end], head)
+            heads.append(head)
+            position, offset = end, offset + head.last_delta + 1
+    except MalformedBatch:
+        pass
+    return heads, position, offset

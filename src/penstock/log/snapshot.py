@@ -71,7 +71,12 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
     """Returns the offsets of all snapshots, oldest first."""
-    found = (_NAME.fullmatch(name) for name in disk.list(directory))
+    return offsets_among(disk.list(directory))
+
+
+def offsets_among(names: Iterable[str]) -> list[Offset]:
+    """Returns the offsets of the snapshots among these files."""
+    found = (_NAME.fullmatch(name) for name in names)
     return [Offset(int(name[1])) for name in found if name]
 
 

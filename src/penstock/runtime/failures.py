@@ -2,8 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 
 from ..errors import (
     DamagedFile,
@@ -47,13 +47,25 @@ def translate(error: OSError, path: str) -> PenstockError:
     return DiskFailed(path, reason_of(error))
 
 
-@contextmanager
-def translated(path: str) -> Iterator[None]:
+class translated:  # noqa: N801 - used as `contextlib.suppress` is, and a generator would take longer than the calls
     """For calls that change nothing: they raise our errors, and the disk goes on."""
-    try:
-        yield
-    except OSError as error:
-        raise translate(error, path) from error
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Nothing is held."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            raise translate(error, self._path) from error
 
 
 class DiskState:

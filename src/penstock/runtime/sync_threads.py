@@ -14,6 +14,8 @@ from ..ports import Clock
 Sync = Callable[[], None]
 # Handing a sync to a thread and hearing of its end takes about 100 us, and takes the processor from who publishes.
 _SLOW_NS = 1_000_000
+# So many are worth it on any disk: a node that closes has thousands.
+_MANY = 64
 # A file system has all that wait for it in the same commit of its journal, so that more gain little.
 _THREADS_MAX = 15
 
@@ -30,7 +32,7 @@ class SyncThreads:
     def run(self, syncs: Sequence[Sync]) -> list[PenstockError | None]:
         """Call all of these, and return when all are done: for each, what it has failed with."""
         started_ns = self._clock.monotonic_ns()
-        is_slow = self._is_slow and len(syncs) > 1
+        is_slow = (self._is_slow and len(syncs) > 1) or len(syncs) >= _MANY
         found = self._run_side_by_side(syncs) if is_slow else [*map(_failure_of, syncs)]
         took_ns = self._clock.monotonic_ns() - started_ns
         if syncs:

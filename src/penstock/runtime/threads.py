@@ -35,7 +35,7 @@ from .group_polls import WaitingGroupPolls
 from .member_polls import WaitingMemberPolls
 from .memory import keep_freed_memory
 from .node_levels import NodeLevels
-from .node_plan import NodePlan
+from .node_plan import NodePlan, close_node
 from .own_walks import RETRY_NS, OwnWalks
 from .slices import SliceBudgets, SlicedCommand, run_pieces
 from .steps import STEPS_MAX, Steps, WaitingSteps, is_complete
@@ -63,8 +63,7 @@ class ThreadDriver:
     ) -> None:
         """Not `is_firing`: delayed messages come when the caller executes `FireDelayed`."""
         keep_freed_memory()
-        self._is_firing = is_firing
-        self._disk, self.config = disk, config
+        self._disk, self.config, self._is_firing = disk, config, is_firing
         self.clock, self.logger = world.clock, world.logger
         self.is_stepped = isinstance(world.clock, SteppedClock)
         self._findings = FindingsLog(world, on_skipped=self.note_change)
@@ -89,7 +88,7 @@ class ThreadDriver:
             self.expect(min(self.node.next_due_ns(), self.own.sweep_at_ns))
             if self.node.works.unattended() is not None:
                 self.expect(0)
-            if self._has_letters():
+            if self._has_letters() or self.node.changes.replay.most():
                 self._sync_soon()
         if self.is_stepped:
             self.tick()  # Something may be overdue, and the ticker does nothing before the clock moves.
@@ -458,20 +457,20 @@ class ThreadDriver:
         self._is_sync_asked = False
         if self._is_torn:
             self._open_again()
-        parts = [(one, one.plan_sync()) for one in self.node.changes.to_sync()]
         owed, self.node.owed = self.node.owed, []
-        return NodePlan(parts, self._sync_threads, owed)
+        return NodePlan(self.node.plan_sync(), self._sync_threads, owed)
 
     def synced(self, plan: NodePlan) -> None:
         """For the committer, with the lock held. PartitionFaulty, for all callers of the sync: files have vanished."""
-        now = self.now()
-        faults = plan.settle(self.node, now)
+        faults = plan.settle(self.node, self.now())
         if self.gate is not None:
             self.gate.commits.advance()
             self.waits.wake_behind()
         for fault in faults:
             self.logger.error("%s", fault.error())
         self._pump(self._point.covered if self.gate is None else settled_ticket())
+        if plan.has_snapshot and self.node.changes.replay.most():
+            self._sync_soon()
         if failed := (*faults, *plan.owed):
             raise failed[0].error()
 
@@ -532,7 +531,7 @@ class ThreadDriver:
                 return
             try:
                 if self._committer.failure is None:
-                    self.node.close()
+                    close_node(self.node, self._sync_threads, self.clock, self.logger)
             finally:
                 self._point.close()
                 self.polls.dismiss(Refused("it is closed"))

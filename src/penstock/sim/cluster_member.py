@@ -305,8 +305,8 @@ class Member:
             return
         chance = self.world.entropy
         plans = [
-            (one, one.plan_sync() if chance.randint(0, 9) else one.plan_snapshot())
-            for one in node.changes.to_sync()
+            (one, plan if chance.randint(0, 9) else one.plan_snapshot())
+            for one, plan in node.plan_sync()
         ]
         for _, plan in plans:
             plan.run()

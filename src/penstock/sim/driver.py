@@ -20,7 +20,8 @@ from ..model import TopicPartition
 from .schedule import MS, Schedule
 
 R = TypeVar("R")
-_SNAPSHOT_ONE_IN = 5
+_SNAPSHOT_ONE_IN = 12
+_ENTRIES_BEHIND_MAX, _ENTRIES_A_SNAPSHOT = 60, 8
 # Of a slice of a walk.
 _ENTRIES_MAX = 8
 
@@ -70,6 +71,9 @@ class SimDriver:
         # Apart from `entropy`, so that a seed means the same whatever logs a partition has.
         self._order = Random(self.boot_ns)  # noqa: S311 - the same in every run
         self._budgets = Random(self.boot_ns)  # noqa: S311 - as above
+        # So small that a run uses it up again and again.
+        replay = node.changes.replay
+        replay.entries_max, replay.entries_min = _ENTRIES_BEHIND_MAX, _ENTRIES_A_SNAPSHOT
 
     def now(self) -> Now:
         clock = self.schedule.clock
@@ -123,7 +127,9 @@ class SimDriver:
     def _choose_plan(self, partition: Partition) -> PartitionPlan:
         if self.entropy.randint(1, 4) == 1:
             partition.messages.changed_checkpoint()
-        if self.entropy.randint(1, _SNAPSHOT_ONE_IN) > 1:
+        replay = self.node.changes.replay
+        replay.note(partition)
+        if self.entropy.randint(1, _SNAPSHOT_ONE_IN) > 1 and replay.most() is not partition:
             return partition.plan_sync()
         # A new state segment before each snapshot, so that there is one to remove behind it.
         partition.journal.log.roll()

@@ -11,6 +11,7 @@ import msgspec
 
 from ...errors import PenstockError
 from .agenda import NEVER_NS, NOT_IN_USE, Agenda
+from .replay_budget import ReplayBudget
 
 if TYPE_CHECKING:
     from ..walks import Walk
@@ -65,6 +66,7 @@ class Changes:
         "groups",
         "loads",
         "members",
+        "replay",
         "sending",
         "topics",
         "touched",
@@ -84,7 +86,7 @@ class Changes:
         self.ended: set[int | str] = set()
         # When something of the members that were concerned is due.
         self.due_ns = NEVER_NS
-        self.agenda = Agenda()
+        self.agenda, self.replay = Agenda(), ReplayBudget()
         self.unsynced: dict[Partition, None] = {}
         self.sending: dict[Partition, None] = {}
 
@@ -107,11 +109,13 @@ class Changes:
     def enrol(self, partition: "Partition") -> None:
         """It is used from now on. As its files or another node have left it, there may be something to do."""
         self.agenda.enrol(partition)
+        self.replay.note(partition)
         self.unsynced[partition] = self.sending[partition] = None
 
     def forget(self, partition: "Partition") -> None:
         """It is used no more."""
         self.agenda.forget(partition)
+        self.replay.forget(partition)
         self.unsynced.pop(partition, None)
         self.sending.pop(partition, None)
 

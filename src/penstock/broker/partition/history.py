@@ -6,7 +6,7 @@ active segment is in memory and saved with every snapshot; those of the others a
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -120,10 +120,12 @@ class History:
         """Take up the saved index of the active segment, before anything else is appended to it."""
         if self._active is None:
             base = self._log.segments[-1].base_offset
-            self._active = self._saved(base, self._log.end_offset)
-            if self._active is None:
-                self._active = SegmentIndex(base)
-                self._remove_saved(base)
+            self._active = SegmentIndex(base)
+            if self._log.disk.exists(segment_path(self._log.directory, base, JOURNEY_INDEX)):
+                saved = self._saved(base, self._log.end_offset)
+                if saved is None:
+                    self._remove_saved(base)
+                self._active = saved or self._active
 
     def replayed(self, offset: int, records: Sequence[PartitionRecord]) -> None:
         """Note records that a restart reads again; those of a sealed segment are in its own index."""
@@ -193,8 +195,6 @@ class History:
         One that knows more than the log was made before a crash took the end of the log.
         """
         path = segment_path(self._log.directory, base_offset, JOURNEY_INDEX)
-        if not self._log.disk.exists(path):
-            return None
         try:
             content = read_file(self._log.disk, path)
         except (Damaged, Refused):
@@ -202,12 +202,15 @@ class History:
         saved = read_index(content, base_offset, seed=self._log.seed)
         return None if saved is None or saved.covered > end else saved
 
-    def unusable(self) -> list[str]:
-        """Files of indexes that are damaged, stale, or missing beside a full segment; a look-up makes each again."""
+    def unusable(self, names: Collection[str]) -> list[str]:
+        """Files of indexes that are damaged, stale, or missing beside a full segment; a look-up makes each again.
+
+        The directory has these `names`.
+        """
         found = []
         for number, segment in enumerate(self._log.segments):
             path = segment_path(self._log.directory, segment.base_offset, JOURNEY_INDEX)
-            is_expected = number + 1 < len(self._log.segments) or self._log.disk.exists(path)
+            is_expected = number + 1 < len(self._log.segments) or _name_of(path) in names
             if is_expected and self._saved(segment.base_offset, self._log.end_of(number)) is None:
                 found.append(path)
         return found
@@ -340,6 +343,10 @@ class History:
         except (DamagedBatch, DamagedFile):
             return HistoryStart(self._log.append_time, _NOWHERE)
         return HistoryStart(head.append_time, head.origin_sequence)
+
+
+def _name_of(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def add_keys(record: PartitionRecord, keys: BitMap64) -> None:

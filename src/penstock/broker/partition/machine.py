@@ -76,6 +76,8 @@ from .records import (
 )
 
 _MS = 1_000_000
+# To walk through an enumeration takes as long as to make all else of an empty machine.
+_CHANNELS = tuple(Channel)
 # A holder of a lease that a power cut made us forget must not be taken for the holder of a later one. Records that
 # were not durable may be some thousands; among this many numbers they are not met again.
 _LEASE_NUMBER_BITS = 40
@@ -112,7 +114,7 @@ class PartitionMachine:
         self.next_group = 1
         self.lease_base = 1
         self.outbox = Outbox()
-        self.arrived: dict[Channel, dict[int, int]] = {channel: {} for channel in Channel}
+        self.arrived: dict[Channel, dict[int, int]] = {channel: {} for channel in _CHANNELS}
         self.producers = Producers()
         self.dedup = Dedup(window_ns=0, keys_max=1)
         self.delays = Delays()

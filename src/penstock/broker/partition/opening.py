@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 
-from ...codec import HEAD_BYTES, Head, Origin, batches_in
+from ...codec import HEAD_BYTES, Head, Origin
 from ...config import LogConfig, TopicConfig
 from ...errors import DamagedBatch, NoSpace
 from ...log import Log, Recovery
 from ...log.creation import NewLogs
 from ...log.journal import ReplayResult
 from ...log.opening import Examination, KnownEnd, examine
-from ...log.snapshot import snapshot_offsets
+from ...log.snapshot import offsets_among
 from ...model import Epoch, LogEnd, LogId, Offset
 from ...ports import Disk
 from ..topics import PartitionEnds
@@ -63,9 +63,13 @@ def open_partition(
         "messages": (context.config.log_config(), ends.messages),
         "state": (_STATE_CONFIG, ends.state),
     }
+    names, state_names = disk.list(directory), disk.list(f"{directory}/state")
+    snapshots = offsets_among(state_names)
     with ExitStack() as opened:
         # All are looked at before any is changed: a partition that cannot be opened stays as it is.
-        delayed = _side_log(disk, directory, identity, context, "delayed", end=ends.delayed)
+        delayed = _side_log(
+            disk, directory, identity, context, "delayed", end=ends.delayed, names=names
+        )
         opened.callback(delayed.discard)
 
         def is_supported(head: Head) -> bool:
@@ -82,14 +86,15 @@ def open_partition(
                 config=config,
                 may_create=False,
                 known=KnownEnd(*end) if end else None,
-                needed_from=0 if kind == "messages" else _needed_from(disk, f"{directory}/{kind}"),
+                # What is before the oldest snapshot is history: a restart does without.
+                needed_from=0 if kind == "messages" else min(snapshots, default=0),
                 is_supported=is_supported,
                 reign=context.reign,
             )
             opened.callback(one.log.discard)
             examined.append(one)
         context.require_meta(examined[0].log)
-        staging = _side_log(disk, directory, identity, context, "staging")
+        staging = _side_log(disk, directory, identity, context, "staging", names=names)
         opened.callback(staging.discard)
         delayed.finish()
         staging.finish()
@@ -98,8 +103,8 @@ def open_partition(
         opened.callback(machine.forget_groups)
         partition = Partition(identity, context, (messages, state, delayed, staging), machine)
         opened.callback(context.changes.forget, partition)
-        unusable = partition.history.unusable()
-        replayed, delays_lost_from = _recover(partition, context, ends.snapshot, now)
+        unusable = partition.history.unusable(state_names)
+        replayed, delays_lost_from = _recover(partition, context, ends.snapshot, snapshots, now)
         opened.pop_all()
     context.changes.enrol(partition)
     side_logs = delayed.recovery, staging.recovery
@@ -113,11 +118,6 @@ def _machine(identity: PartitionId, context: PartitionContext, now: Now) -> Part
         topic_id=identity.topic_id,
         group_owners=context.group_owners,
     )
-
-
-def _needed_from(disk: Disk, directory: str) -> int:
-    """The first offset of a state log that a restart may need: what is before is history."""
-    return min(snapshot_offsets(disk, directory), default=0)
 
 
 class NewPartitions:
@@ -166,7 +166,7 @@ class NewPartitions:
         )
         machine = _machine(identity, context, now)
         partition = Partition(identity, context, (messages, state, *side_logs), machine)
-        _recover(partition, context, -1, now)
+        _recover(partition, context, -1, (), now)
         return partition
 
     def discard(self) -> None:
@@ -185,6 +185,7 @@ def _side_log(
     kind: str,
     *,
     end: tuple[int, ...] = (),
+    names: Sequence[str] = (),
 ) -> SideLog:
     return SideLog(
         disk,
@@ -194,11 +195,16 @@ def _side_log(
         on_damage=partial(context.damage.found, context.topic, identity.number),
         known=KnownEnd(*end) if end else None,
         reign=context.reign,
+        is_absent=kind not in names,
     )
 
 
 def _recover(
-    partition: Partition, context: PartitionContext, known_snapshot: int, now: Now
+    partition: Partition,
+    context: PartitionContext,
+    known_snapshot: int,
+    snapshots: Sequence[Offset],
+    now: Now,
 ) -> tuple[ReplayResult, int]:
     """Bring the state of a partition to where its logs are: journal, messages, delayed messages.
 
@@ -212,8 +218,10 @@ def _recover(
             Epoch(max(messages.epoch, context.begun_in_all_logs)), messages.end_offset
         ),
         known_snapshot=known_snapshot,
+        snapshots=snapshots,
         note=partition.history.replayed,
     )
+    partition.entries_behind = replayed.records
     partition.history.begin()
     partition.newest_snapshot = -1 if replayed.snapshot is None else replayed.snapshot
     partition.newest_covers = machine.covered
@@ -221,12 +229,13 @@ def _recover(
         # Also on a full disk, where nothing can be recorded: room comes from what may be removed.
         partition.ends_noted()
     messages.hidden_below = Offset(machine.start)
-    skipped = _apply_batches(messages, machine, partition.config)
+    skipped = _apply_batches(partition)
     machine.count_from_here()
-    delays_lost_from = _apply_delayed(delayed, machine, partition.config, skipped)
-    _apply_staged(partition.staging, machine)
+    delays_lost_from = _apply_delayed(partition, skipped)
+    _apply_staged(partition)
     machine.delays.wheel.advance(now.wall_ns)
     machine.begin_leases(partition.entropy)
+    partition.note_activity()
     _grant_grace(machine, partition.config, now)
     with suppress(NoSpace):
         # A sweep that was interrupted may have gone on where a group still was. On a full disk polls find out.
@@ -247,11 +256,12 @@ def log_id_of(identity: PartitionId, kind: str) -> LogId:
     return LogId(int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little"))
 
 
-def _apply_batches(messages: Log, machine: PartitionMachine, config: TopicConfig) -> list[range]:
+def _apply_batches(partition: Partition) -> list[range]:
     """Take in what the messages show and no snapshot knew. Returns the offsets that were skipped as damaged.
 
     Producers and idempotency keys of a damaged batch are not known any more.
     """
+    messages, machine, config = partition.messages, partition.machine, partition.config
     skipped: list[range] = []
     offset = max(machine.covered, messages.start_offset)
     while offset < messages.end_offset:
@@ -262,30 +272,39 @@ def _apply_batches(messages: Log, machine: PartitionMachine, config: TopicConfig
             skipped.append(range(offset, end))
             offset = end
             continue
-        for head, batch in batches_in(run.data, seed=messages.seed):
-            machine.apply_batch(batch[HEAD_BYTES:], head)
+        position = 0
+        for head in run.heads:
+            machine.apply_batch(run.data[position + HEAD_BYTES : position + head.length], head)
+            position += head.length
         offset = run.next_offset
+        _note_replayed(partition, len(run.heads), len(run.data))
     return skipped
 
 
-def _apply_staged(staging: SideLog, machine: PartitionMachine) -> None:
+def _note_replayed(partition: Partition, entries: int, size: int) -> None:
+    partition.entries_behind += entries
+    partition.bytes_behind += size
+
+
+def _apply_staged(partition: Partition) -> None:
     """Take in what the staging log shows and no snapshot knew, after the messages, which know what was published.
 
     DamagedBatch: a transaction that is open, or decided, may have it.
     """
+    staging, machine = partition.staging, partition.machine
     staging.require(machine.stagings.covered, is_made=machine.has_staging_log)
     for head, _ in staging.batches_from(machine.stagings.covered):
         machine.apply_staged(head)
+        _note_replayed(partition, 1, head.length)
 
 
-def _apply_delayed(
-    delayed: SideLog, machine: PartitionMachine, config: TopicConfig, skipped: Sequence[range]
-) -> int:
+def _apply_delayed(partition: Partition, skipped: Sequence[range]) -> int:
     """Take in what the delay log shows and no snapshot knew, after the messages, which know what has fired.
 
     The batch that delayed messages came with may be among the `skipped` ones: they are not lost with it.
     Returns where the log ends if messages or state speak of ids beyond, below zero if not.
     """
+    delayed, machine, config = partition.delayed, partition.machine, partition.config
     delays = machine.delays
     is_made = machine.has_delay_log or delays.lost_epoch >= 0
     delayed.require(delays.covered, is_made=is_made)
@@ -296,6 +315,7 @@ def _apply_delayed(
                 if any(head.origin_sequence in one for one in skipped):
                     machine.named_delays.add((head.epoch, head.base_offset))
                 machine.apply_delayed(batch[HEAD_BYTES:], head)
+                _note_replayed(partition, 1, head.length)
             is_read = True
         except DamagedBatch as damage:
             first, end = max(delays.covered, delayed.start_offset), behind(damage, config)

@@ -23,7 +23,7 @@ from ...delivery.commands import overtake
 from ...delivery.records import Acked, Buried
 from ...errors import NotFound
 from ...log import AppendResult, Log
-from ...log.journal import HistoryLimits, Journal, OrderedPlan
+from ...log.journal import HistoryLimits, Journal
 from ...log.records import RecordFormat
 from ...log.snapshot import SnapshotPlan
 from ...model import PRODUCER_NONE
@@ -52,9 +52,6 @@ from .timetable import Timetable
 
 FORMAT: RecordFormat[PartitionRecord] = RecordFormat(PartitionRecord, version=5, oldest=1)
 _READ_BYTES = 1 << 20
-# These two bound what a restart replays to well below a second.
-_DECISIONS_A_SNAPSHOT = 20_000
-_BYTES_A_SNAPSHOT = 64 << 20
 _HOUR_NS = 3600 * 1_000_000_000
 # What is followed by letters to other partitions, or by records in them.
 _INTENTS = frozenset({Buried, Redriven, TransactionDecided, NamedStagingsDecided})
@@ -115,7 +112,12 @@ class Partition:
         # The same for the newest one that meta knows of, so that its loss is missed: they may be removed.
         self.snapshot_covers = 0
         self.pins = Pins()
-        self._decisions_since_snapshot = self._bytes_since_snapshot = 0
+        # What lies behind the newest snapshot, for the `ReplayBudget` of the node.
+        self.entries_behind = self.bytes_behind = 0
+        # The same, when the snapshot was made that is to be written next.
+        self._taken_behind = 0, 0
+        # When groups were active last, as far as the newest snapshot and the records behind it know.
+        self.activity: dict[int, int] = {}
         self.configure(context.config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -218,7 +220,8 @@ class Partition:
             self.machine.apply_head(head)
         else:
             self.machine.apply_batch(encoded.whole_body(), head)
-        self._bytes_since_snapshot += head.length
+        self.entries_behind += 1
+        self.bytes_behind += head.length
 
     def schedule(self, columns: Columns, now: Now) -> Published:
         """Append messages with due times to the delay log, as one batch."""
@@ -260,8 +263,8 @@ class Partition:
         head = self.staging.append(encoded, now_ns=now.wall_ns).head
         self.machine.apply_staged(head)
         self.changes.touched[self, 0] = None
-        self._bytes_since_snapshot += head.length
-        self._decisions_since_snapshot += 1
+        self.bytes_behind += head.length
+        self.entries_behind += 1
         return head
 
     def make_delay_log(self, now: Now) -> None:
@@ -275,8 +278,8 @@ class Partition:
         self._note_scheduled(appended)
 
     def _note_scheduled(self, appended: AppendResult) -> None:
-        self._bytes_since_snapshot += appended.head.length
-        self._decisions_since_snapshot += 1
+        self.bytes_behind += appended.head.length
+        self.entries_behind += 1
         self.changes.touched[self, 0] = None
 
     def append_with_delays(self, encoded: Encoded, columns: Columns, now: Now) -> Published:
@@ -319,7 +322,7 @@ class Partition:
         self.changes.unsynced[self] = None
         offset = self.journal.append(records, decided_at=decided_at, now_ns=now.wall_ns)
         self.history.note(offset, records)
-        self._decisions_since_snapshot += 1
+        self.entries_behind += 1
         machine = self.machine
         for one in records:
             if type(one) is Acked:
@@ -383,15 +386,18 @@ class Partition:
         return self.machine.groups[number]
 
     def plan_sync(self) -> PartitionPlan:
-        """Make everything durable; now and then with a snapshot behind it."""
-        # A snapshot lists what is pending, so the more that is, the rarer they are.
-        decisions_max = _DECISIONS_A_SNAPSHOT + len(self.machine.delays.pending) // 8
-        if (
-            self._decisions_since_snapshot >= decisions_max
-            or self._bytes_since_snapshot >= _BYTES_A_SNAPSHOT
-        ):
-            return self.plan_snapshot()
+        """Make everything durable."""
         return self._plan()
+
+    @property
+    def is_snapshot_held(self) -> bool:
+        """Whether a snapshot waits for other nodes to have what it speaks of."""
+        return self._held is not None
+
+    @property
+    def is_snapshot_due(self) -> bool:
+        """Whether the snapshot that waits may be written now."""
+        return self._held is not None and self._is_committed_to(self._held.ends)
 
     def plan_snapshot(self) -> PartitionPlan:
         """Plan a sync with a snapshot.
@@ -399,21 +405,36 @@ class Partition:
         Where other nodes have these logs, too, the snapshot waits for a later plan, until they have all that it speaks
         of: what may still be cut is in no snapshot.
         """
-        if self._held is None or self.is_committed:
-            self._decisions_since_snapshot = self._bytes_since_snapshot = 0
-            content = self.journal.plan_snapshot(self.messages, self.machine).snapshot
-            assert content is not None
-            self._held = HeldSnapshot(content, self.messages.end_offset, self._log_ends())
+        self.hold_snapshot()
         return self._plan()
 
+    def hold_snapshot(self) -> None:
+        """Make a snapshot that a later plan writes."""
+        if self._held is None or self.is_committed:
+            self._taken_behind = self.entries_behind, self.bytes_behind
+            self.note_activity()
+            self.entries_behind = self.bytes_behind = 0
+            content = self.journal.snapshot_plan(self.messages, self.machine)
+            self._held = HeldSnapshot(content, self.messages.end_offset, self._log_ends())
+
     def _plan(self) -> PartitionPlan:
-        messages, state = self.messages.plan_sync(), self.journal.log.plan_sync()
-        delayed, staging = self.delayed.plan_sync(), self.staging.plan_sync()
-        plan = PartitionPlan(messages, state, None, delayed, staging)
-        held = self._held
-        if held is not None and self._is_committed_to(held.ends):
-            plan.snapshot, plan.covers, self._held = held.content, held.covers, None
+        # A start reads what is behind the checkpoints, too, to see whether it is whole.
+        is_due, messages, state = self.is_snapshot_due, self.messages, self.journal.log
+        plan = PartitionPlan(
+            messages.plan_sync(with_checkpoint=is_due and _has_more(messages)),
+            state.plan_sync(with_checkpoint=is_due and _has_more(state)),
+            None,
+            self.delayed.plan_sync(),
+            self.staging.plan_sync(),
+        )
+        self.add_held(plan)
         return plan
+
+    def add_held(self, plan: PartitionPlan) -> None:
+        """Have a plan write the snapshot that waits, if it may be written now."""
+        if self._held is not None and self.is_snapshot_due:
+            plan.snapshot, plan.covers = self._held.content, self._held.covers
+            self._held = None
 
     def _log_ends(self) -> Sequence[tuple[Log, int]]:
         logs = (self.messages, self.journal.log, self.delayed.log, self.staging.log)
@@ -431,17 +452,23 @@ class Partition:
     def synced(self, plan: PartitionPlan) -> None:
         self.delayed.synced(plan.delayed)
         self.staging.synced(plan.staging)
-        if not plan.is_snapshot_written:
-            self.messages.synced(plan.messages)
-            self.journal.log.synced(plan.state)
+        self.messages.synced(plan.messages)
+        self.journal.log.synced(plan.state)
+        if plan.snapshot is None:
             return
-        # What follows syncs the state log to its end, and that may speak of what came since.
+        if not plan.is_snapshot_written:
+            self.entries_behind += self._taken_behind[0]
+            self.bytes_behind += self._taken_behind[1]
+            return
+        self.newest_covers, self.newest_snapshot = plan.covers, plan.snapshot.offset
+        self.journal.snapshot_written(plan.snapshot, self._sync_others)
+        self.history.save()
+
+    def _sync_others(self) -> None:
+        """What removes a segment of the state log syncs that to its end, and it may speak of what came since."""
         self.delayed.sync()
         self.staging.sync()
-        self.journal.synced(self.messages, OrderedPlan(plan.messages, plan.state, plan.snapshot))
-        assert plan.snapshot is not None
-        self.newest_covers, self.newest_snapshot = plan.covers, plan.snapshot.offset
-        self.history.save()
+        self.messages.sync()
 
     def ends_noted(self) -> None:
         """Called once meta knows the newest snapshot, durably."""
@@ -474,7 +501,14 @@ class Partition:
         """
         # With followers, only what they have, too, may be removed: then there is nothing that is not committed.
         is_settled = self.is_committed
-        return self.take_snapshot() and self._note_ends(self, now) and is_settled
+        has_snapshot = self._is_in_snapshot or self.take_snapshot()
+        return has_snapshot and self._note_ends(self, now) and is_settled
+
+    @property
+    def _is_in_snapshot(self) -> bool:
+        """Whether the newest snapshot has all there is, durably."""
+        is_behind = self.entries_behind or self.bytes_behind or self._held is not None
+        return self.newest_snapshot >= 0 and not is_behind and not self.is_dirty
 
     def _perform(self, plan: PartitionPlan) -> bool:
         plan.run()
@@ -499,24 +533,14 @@ class Partition:
         self.staging.discard()
         self.journal.log.discard()
 
-    def close(self, *, with_checkpoint: bool = False) -> None:
-        """Snapshot and close, so that the next open replays nothing. What is all on the disk already is not written,
-        unless a checkpoint of the messages is asked for.
-        """
-        logs = (self.messages, self.journal.log, self.delayed.log, self.staging.log)
-        for log in logs:
-            if log is not None:
-                # A checkpoint that comes with the snapshot is the last one, too.
-                log.is_closing = True
-        is_used = any(log is not None and log.end_offset for log in logs)
-        if is_used and (
-            self.is_dirty or not self.journal.is_in_snapshot(self.messages, self.machine)
-        ):
-            self.take_snapshot()
-        self.messages.close(with_checkpoint=with_checkpoint)
-        self.delayed.close()
-        self.staging.close()
-        self.journal.log.close()
+    def note_activity(self) -> None:
+        """A restart knows from here on when groups were active until now."""
+        self.activity = {one.group: one.active_at_ns for one in self.machine.groups.values()}
+
+
+def _has_more(log: Log) -> bool:
+    """Whether the log has more than its checkpoint on the disk knows of."""
+    return log.saved_checkpoint is None or log.end_offset > log.saved_checkpoint.offset
 
 
 def _end_of(log: Log) -> tuple[int, int, int, int]:

@@ -32,6 +32,11 @@ class PartitionPlan(msgspec.Struct, eq=False):
         plans = (self.delayed, self.staging, self.messages, self.state)
         return [one for one in plans if one is not None]
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether `finish` has anything to do."""
+        return self.snapshot is not None or any(one.checkpoint is not None for one in self.logs())
+
     def run(self) -> None:
         for one in self.logs():
             one.sync_files()

@@ -35,8 +35,12 @@ class SideLog:
         on_damage: Callable[[DamagedBatch], None],
         known: KnownEnd | None = None,
         reign: Reign = ALONE,
+        is_absent: bool = False,
     ) -> None:
-        """Looks at the log if there is one, without a change; `finish` opens it. With a `known` end there has to be."""
+        """Looks at the log if there is one, without a change; `finish` opens it. With a `known` end there has to be.
+
+        `is_absent`: the caller has seen that it has no directory.
+        """
         size = min(segment_bytes, _SEGMENT_BYTES_MAX)
         self._on_damage, self._reign = on_damage, reign
         self._disk, self.directory, self._log_id = disk, directory, log_id
@@ -49,7 +53,7 @@ class SideLog:
         # How many messages a segment held when it was last written anew, by its first offset.
         self.held: dict[int, int] = {}
         # Without a segment nothing was ever stored; what a crash left of a first attempt is taken up by the next one.
-        names = disk.list(directory)
+        names = [] if is_absent else disk.list(directory)
         self._examined: Examination | None = None
         if known is not None or any(base_offset_of(name) is not None for name in names):
             self._examine(may_create=False, known=known)
@@ -157,6 +161,9 @@ class SideLog:
     def plan_sync(self) -> SyncPlan | None:
         return None if self.log is None else self.log.plan_sync()
 
+    def plan_close(self) -> SyncPlan | None:
+        return None if self.log is None else self.log.plan_close()
+
     def synced(self, plan: SyncPlan | None) -> None:
         if self.log is not None and plan is not None:
             self.log.synced(plan)
@@ -164,10 +171,6 @@ class SideLog:
     def sync(self) -> None:
         if self.log is not None:
             self.log.sync()
-
-    def close(self) -> None:
-        if self.log is not None:
-            self.log.close()
 
     def discard(self) -> None:
         if self.log is not None:
