@@ -18,6 +18,7 @@ from penstock.errors import (
 )
 from penstock.replication.frames import LEVEL, Durable, Hello, Inventory, Reconciled
 from penstock.replication.replica_file import ReplicaRecord
+from penstock.replication.storage import ClosedLogs
 from penstock.runtime import fatal
 from penstock.runtime.tickets import Ticket
 from penstock.server.cluster_settings import ClusterSection
@@ -59,7 +60,7 @@ async def leading(tmp_path, monkeypatch):
     settings = Settings(broker=BrokerSection(node_id=1), cluster=cluster)
     membership = Membership(settings, tmp_path, logging.getLogger("test"))
     membership.role = Role.LEADING
-    found = LeaderRole(membership, settings, SimpleNamespace(), {"meta": 1})
+    found = LeaderRole(membership, settings, SimpleNamespace(), ClosedLogs({"meta": 1}, {}))
     found.begin(Driver(), asyncio.Event(), SimpleNamespace(note=lambda *_: None))
     yield found
     found._driver.is_slow = False

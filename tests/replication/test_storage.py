@@ -171,7 +171,7 @@ def test_a_replica_with_a_damaged_end_does_not_lead_before_it_is_level_or_by_for
     assert not replica.is_whole
     assert [one.path for one in replica.aside] == [PATH]
     # By force: what is missing is in no history any more, and is not missed at the next start.
-    assert replica.lead(Epoch(514)) == {PATH: 1}
+    assert replica.lead(Epoch(514)).committed == {PATH: 1}
     again = Replica(disk, node=2, entropy=random.Random(7))
     assert again.is_whole
     assert not again.aside

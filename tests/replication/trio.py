@@ -45,8 +45,8 @@ class Member:
 
     def lead(self, epoch: int, min_isr: int = 2) -> None:
         hello = as_leader(self.replica.hello(), Epoch(epoch))
-        committed = self.replica.lead(Epoch(epoch))
-        self.leader = Leader(hello, min_isr=min_isr, committed=committed)
+        closed = self.replica.lead(Epoch(epoch))
+        self.leader = Leader(hello, min_isr=min_isr, **closed._asdict())
         self.node = Node(self.disk, now=NOW, entropy=random.Random(7), reign=self.leader)
 
     def execute(self, command):

@@ -255,6 +255,11 @@ class Log:
         """How many bytes there are behind the checkpoint."""
         return self.bytes_appended - self._bytes_checkpointed
 
+    def bytes_behind(self, checkpoint: Checkpoint) -> int:
+        """How many bytes of the log a checkpoint does not speak of."""
+        sizes = (one.size for one in self.segments if one.base_offset >= checkpoint.segment)
+        return sum(sizes) - checkpoint.position
+
     def count_unchecked(self, size: int) -> None:
         """Count bytes that were read behind the checkpoint towards the next one."""
         self._bytes_checkpointed -= size

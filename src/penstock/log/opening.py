@@ -167,9 +167,12 @@ def examine(
         lost = DamagedBatch(path, 0, "the segment is missing", next_offset=bases[0])
         recovery.segments_damaged.append(lost)
         checkpoint = replace(checkpoint, start_offset=bases[0], epochs=_from(checkpoint, bases[0]))
+    saved, closed = checkpoint, reign.take_checkpoint(directory)
+    if recovery.checkpoint is CheckpointState.USED and closed is not None:
+        checkpoint, recovery.was_closed = closed, True
     log = Log(disk, directory, log_id, config, checkpoint, reign=reign)
     if recovery.checkpoint is CheckpointState.USED:
-        log.saved_checkpoint = checkpoint
+        log.saved_checkpoint, log.settled_to = saved, saved.segment
     try:
         _add_segments(log, checkpoint, [one for one in bases if one >= checkpoint.start_offset])
         broken = _scan(log, checkpoint, recovery, is_supported)
@@ -413,10 +416,11 @@ def _settle(log: Log, recovery: Recovery) -> None:
     """Sync what was found before any caller sees it. A log that was cut or made goes on in a new epoch, durably, if the
     reign gives one; of any other one no checkpoint is written.
     """
-    is_changed = recovery.cut_at is not None or log.saved_checkpoint is None or not log.segments
+    saved = log.saved_checkpoint
+    is_changed = recovery.cut_at is not None or not log.segments
     if not log.segments:
         log.add_segment(log.end_offset)
-    if is_changed or not (recovery.is_clean or log.reign.has_one_epoch):
+    if saved is None or is_changed or not (recovery.is_clean or log.reign.has_one_epoch):
         go_on(log, log.epoch)
         log.changed_directory()
         log.sync(with_checkpoint=True)
@@ -425,12 +429,13 @@ def _settle(log: Log, recovery: Recovery) -> None:
         # It may have been begun after the last sync.
         log.changed_directory()
     if recovery.scanned_bytes:
-        log.count_unchecked(recovery.scanned_bytes)
+        log.count_unchecked(log.bytes_behind(saved))
         log.sync()
         return
     log.durable_end = log.end_offset
     for segment in log.segments:
         segment.synced_size = segment.size
+    log.count_unchecked(log.bytes_behind(saved))
     if not log.reign.has_one_epoch:
         # The next sync also takes back that the log is closed.
         log.changed_checkpoint()

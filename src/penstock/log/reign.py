@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ..codec import Head
 from ..errors import NoSpace
 from ..model import Buffer, Epoch, Offset
+from .checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from .log import Log
@@ -77,6 +78,11 @@ class Reign(Protocol):
     @property
     def mandate(self) -> "Mandate": ...
 
+    def take_checkpoint(self, directory: str) -> Checkpoint | None:
+        """How far a log is durable and whole, if this process has closed it before with an older checkpoint on the
+        disk. Told once: from then on the log may change."""
+        ...
+
     def begin(self, record: "RecordEpoch") -> None:
         """Begin the epoch of the node. NoSpace: it could not be recorded."""
         ...
@@ -114,6 +120,9 @@ class LocalReign:
     is_shared = is_over = has_one_epoch = False
     is_begun = True
     epoch, mandate = Epoch(0), Mandate()
+
+    def take_checkpoint(self, directory: str) -> Checkpoint | None:
+        return None
 
     def begin(self, record: "RecordEpoch") -> None:
         """Each log begins its own."""

@@ -25,5 +25,5 @@ A follower. `Replica(disk)` opens what there is, without machines, and begins no
     replica.receive(frame, payload)            # appends; returns frames to answer with, not for Durable
     plan = replica.plan_sync(); plan.run()     # in another thread if wanted
     replica.synced(plan)                       # returns the Durable to send
-    replica.lead(epoch)                        # promotion: closes all, in a new epoch; then open a Node
+    replica.lead(epoch)                        # promotion: promises an epoch, closes all; then open a Node
 """

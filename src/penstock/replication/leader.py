@@ -14,6 +14,7 @@ import msgspec
 from ..codec import Head
 from ..errors import Fenced, Refused
 from ..log import Log
+from ..log.checkpoint import Checkpoint
 from ..log.reign import Mandate, RecordEpoch
 from ..model import Buffer, Epoch, Offset
 from .frames import LEVEL, Hello
@@ -41,6 +42,7 @@ class Leader:
         memory_bytes: int = MEMORY_BYTES,
         window_bytes: int = WINDOW_BYTES,
         asked: Iterable[int] = (),
+        checkpoints: Mapping[str, Checkpoint] | None = None,
     ) -> None:
         """`hello` is what this node says of itself to each follower; its epoch is that of the reign. The nodes `asked`
         have promised to follow no earlier one."""
@@ -54,6 +56,7 @@ class Leader:
         # Of the logs, also of those that are closed and not removed yet, by the directory that they are in.
         self._paths: dict[str, dict[str, None]] = {}
         self.streams: list[Stream] = []
+        self._checkpoints = dict(checkpoints or {})
         # The sequence of the record that says that this reign has begun.
         self._begun_at = 0
         # The epoch of another node that leads now; 0: none is known.
@@ -90,6 +93,9 @@ class Leader:
     def is_begun(self) -> bool:
         """Whether the record of this reign is committed: before that, nothing that a client asks for is."""
         return self.committed >= self._begun_at
+
+    def take_checkpoint(self, directory: str) -> Checkpoint | None:
+        return self._checkpoints.pop(directory, None)
 
     def begin(self, record: RecordEpoch) -> None:
         record(self.epoch)

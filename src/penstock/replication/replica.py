@@ -36,7 +36,7 @@ from .frames import (
 )
 from .reconcile import META, NOTHING, in_order
 from .replica_file import ReplicaRecord, read_record, write_record
-from .storage import ReceivedSnapshot, SetAside, Storage, StoragePlan
+from .storage import ClosedLogs, ReceivedSnapshot, SetAside, Storage, StoragePlan
 from .watermark import Watermark
 
 _ID_BITS = 63
@@ -421,8 +421,8 @@ class Replica:
             raise Fenced(epoch, promised=self.record.promised)
         self._write(promised=epoch)
 
-    def lead(self, epoch: Epoch, *, forced_epoch: int | None = None) -> dict[str, int]:
-        """Promise an epoch, durably, and close the logs. Returns the committed ends, for the `Leader`.
+    def lead(self, epoch: Epoch, *, forced_epoch: int | None = None) -> ClosedLogs:
+        """Promise an epoch, durably, and close the logs. Returns what is known of them, for the `Leader`.
 
         `forced_epoch`: the last one that was begun by force; None: that of the history that there is. Fenced: it is not
         later than what was promised. A `Node` opens the directory then, and begins the epoch in meta.
@@ -435,8 +435,7 @@ class Replica:
         self._forget_lost()
         forced = self.record.forced_epoch if forced_epoch is None else forced_epoch
         self._write(promised=epoch, is_whole=True, forced_epoch=forced)
-        self.storage.close()
-        return dict(self.record.committed)
+        return ClosedLogs(dict(self.record.committed), self.storage.hand_over())
 
     def close(self) -> None:
         self.disconnect()

@@ -58,6 +58,14 @@ class SetAside(NamedTuple):
     offsets: range
 
 
+class ClosedLogs(NamedTuple):
+    """The logs of a replica that is about to lead, by path: the ends that are known to be committed, and how far each
+    log is durable and whole, which its checkpoint on the disk need not say."""
+
+    committed: dict[str, int]
+    checkpoints: dict[str, Checkpoint]
+
+
 def _one_by_one(syncs: Sequence[Callable[[], None]]) -> Sequence[PenstockError | None]:
     """In turn; a failure ends the plan at once."""
     for sync in syncs:
@@ -484,6 +492,17 @@ class Storage:
             if log.bytes_unchecked > _UNCHECKED_BYTES_MAX:
                 log.close()
         self.discard()
+
+    def hand_over(self) -> dict[str, Checkpoint]:
+        """Make everything durable, and close the files. Returns how far each log is, for the one that opens it next in
+        this process: no checkpoint is written, and nothing has to be read again."""
+        self.sync()
+        closed = {path: log.checkpoint() for path, log in self.logs.items()}
+        for log in self.logs.values():
+            if log.bytes_unchecked > _UNCHECKED_BYTES_MAX:
+                log.segments[-1].save_index()
+        self.discard()
+        return closed
 
     def discard(self) -> None:
         self._new_files.close()

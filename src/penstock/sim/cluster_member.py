@@ -258,13 +258,14 @@ class Member:
 
         def begin() -> None:
             forced_epoch = epoch if is_forced else replica.record.forced_epoch
-            committed = replica.lead(epoch, forced_epoch=forced_epoch)
+            closed = replica.lead(epoch, forced_epoch=forced_epoch)
             hello = as_leader(replica.hello(), epoch)
             self.replica = None
             self.leader = Leader(
                 hello,
                 min_isr=min_isr,
-                committed=committed,
+                committed=closed.committed,
+                checkpoints=closed.checkpoints,
                 memory_bytes=1 << 14,
                 window_bytes=1 << 16,
             )

@@ -29,7 +29,7 @@ from ...replication.frames import (
     encode_frame,
 )
 from ...replication.replica import Replica
-from ...replication.storage import SetAside
+from ...replication.storage import ClosedLogs, SetAside
 from ...runtime import RealDisk
 from ...runtime.clock import SystemClock
 from ...runtime.fatal import fatal_ends_process
@@ -285,15 +285,15 @@ class FollowerRole:
             ]
         )
 
-    async def lead(self, epoch: int, forced_epoch: int) -> dict[str, int]:
-        """Give the logs back so that a node opens them to lead; returns the ends that are known to be committed."""
+    async def lead(self, epoch: int, forced_epoch: int) -> ClosedLogs:
+        """Give the logs back so that a node opens them to lead; returns what is known of them."""
 
-        def begin() -> dict[str, int]:
+        def begin() -> ClosedLogs:
             replica = self._opened()
-            committed = replica.lead(Epoch(epoch), forced_epoch=forced_epoch)
+            closed = replica.lead(Epoch(epoch), forced_epoch=forced_epoch)
             self._replica, self._aside_told = None, 0
             self._sync_threads.close()
-            return committed
+            return closed
 
         return await self._in_storage(begin)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from threading import Lock
@@ -14,6 +13,7 @@ from ...replication.frames import Durable, Hello
 from ...replication.lag import Lag
 from ...replication.leader import Leader
 from ...replication.replica_file import read_record, write_record
+from ...replication.storage import ClosedLogs
 from ...replication.stream import Stream, StreamState
 from ...runtime.asynchronous import AsyncDriver
 from ...runtime.commit_gate import CommitGate
@@ -42,15 +42,16 @@ class LeaderRole:
         membership: Membership,
         settings: Settings,
         disk: Disk,
-        committed: Mapping[str, int],
+        closed: ClosedLogs,
     ) -> None:
-        """`committed`: the ends of logs that were known to be committed before this reign."""
+        """`closed`: the logs as they were before this reign."""
         self.membership, self._disk = membership, disk
         cluster = self._cluster = settings.cluster
         self.leader = Leader(
             membership.hello(),
             min_isr=membership.copies,
-            committed=committed,
+            committed=closed.committed,
+            checkpoints=closed.checkpoints,
             window_bytes=cluster.window_bytes,
             asked=membership.asked,
         )

@@ -49,8 +49,8 @@ async def serve_in_turns(
             membership.changed.clear()
             sockets = listener.dup(), None if binary_listener is None else binary_listener.dup()
             if membership.role is Role.LEADING:
-                committed = await following.lead(membership.epoch, membership.facts.forced_epoch)
-                leading = LeaderRole(membership, settings, disk, committed)
+                closed = await following.lead(membership.epoch, membership.facts.forced_epoch)
+                leading = LeaderRole(membership, settings, disk, closed)
                 # Deposed, this node follows when its data is closed: two that have the files open would both write.
                 membership.follow = None
                 await serving.serve_clients(disk, *sockets, leading)
