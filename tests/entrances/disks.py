@@ -53,7 +53,7 @@ class SlowDisk(SimDisk):
 class PeerCommits:
     """The leader of a pair, as a `CommitGate` sees it: the peer has what was synced here a moment later."""
 
-    in_sync = 2
+    in_sync, is_begun = 2, True
 
     def __init__(self, disk: SlowDisk) -> None:
         self._disk, self.committed = disk, 0

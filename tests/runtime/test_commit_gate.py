@@ -16,7 +16,7 @@ class Commits:
     """The leader, as a test moves it."""
 
     sequence = committed = 0
-    in_sync = 2
+    in_sync, is_begun = 2, True
 
     def advance(self) -> bool:
         return False

@@ -84,7 +84,9 @@ def test_a_sweep_that_has_no_room_is_tried_again_more_and_more_seldom_and_told_o
 
 def test_what_is_old_is_removed_while_the_standby_is_away(caplog):
     disk, clock = SimDisk(), VirtualClock()
-    commits = SimpleNamespace(sequence=0, committed=0, in_sync=2, advance=lambda: False)
+    commits = SimpleNamespace(
+        is_begun=True, sequence=0, committed=0, in_sync=2, advance=lambda: False
+    )
     gate = CommitGate(commits, 2, 1000, clock.monotonic_ns)
     driver = opened(disk, clock, gate, min_free_bytes=0)
     settings = {"segment_size_bytes": 4096, "retention_bytes": 8192, "retention_check_ms": 60_000}
