@@ -20,7 +20,6 @@ from ..log.layout import (
     IDENTITY,
     JOURNEY_INDEX,
     TEMPORARY,
-    base_offset_of,
     remove_if_there,
     segment_path,
 )
@@ -31,16 +30,12 @@ from ..log.trim import release, truncate
 from ..model import Epoch, LogId, Offset
 from ..ports import Disk, File
 from .frames import LogFacts
+from .log_paths import LEAVING, log_paths
 from .reconcile import META, facts_of, in_order
 
 SET_ASIDE = "set-aside"
-_TOPICS = "topics"
-# topics/<namespace>/<topic>/<partition>/<log>
-_DEPTH_MAX = 4
 # So much of each log is read again when it is opened, at most.
 _UNCHECKED_BYTES_MAX = 64 << 10
-# Of the directory of a log that is being removed.
-_LEAVING = ".leaving"
 # New ones have three files each open until they are synced: together far fewer than a disk keeps open.
 _LOGS_AT_ONCE = 100
 
@@ -150,8 +145,8 @@ class Storage:
         What a crash left of one that was being made goes: nothing was in it.
         """
         is_whole = True
-        for path in [*_log_paths(self.disk)]:
-            if path.endswith(_LEAVING):
+        for path in [*log_paths(self.disk)]:
+            if path.endswith(LEAVING):
                 self._unlink(path)
                 continue
             try:
@@ -278,7 +273,7 @@ class Storage:
         if leaving:
             self.disk.sync_all([], [*{path.rpartition("/")[0]: None for path in leaving}])
             for path in leaving:
-                self._unlink(path + _LEAVING)
+                self._unlink(path + LEAVING)
         new, self._new = self._new, None
         paths, self._new_paths = self._new_paths, {}
         changed, self._changed = self._changed, {}
@@ -450,7 +445,7 @@ class Storage:
         if log is not None:
             log.discard()
         # By another name first: a crash that leaves some of its files leaves no log that seems to be damaged.
-        self.disk.move(path, path + _LEAVING)
+        self.disk.move(path, path + LEAVING)
         self._leaving[path] = None
         self._changed[path.rpartition("/")[0]] = None
 
@@ -540,26 +535,3 @@ def _parents(path: str) -> Iterable[str]:
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
-
-
-def _log_paths(disk: Disk) -> Iterator[str]:
-    """The directories that hold a log, or what is left of one."""
-    if disk.list(META):
-        yield META
-    yield from _below(disk, _TOPICS, _DEPTH_MAX)
-
-
-def _below(disk: Disk, directory: str, depth: int) -> Iterator[str]:
-    names: list[str] = []
-    with suppress(Refused):  # A file, or not ours to look at.
-        names = disk.list(directory)
-    is_log = not {IDENTITY, CHECKPOINT}.isdisjoint(names) or directory.endswith(_LEAVING)
-    if is_log or any(base_offset_of(name) is not None for name in names):
-        yield directory
-        return
-    for name in names if depth else ():
-        yield from _below(disk, f"{directory}/{name}", depth - 1)
-    if directory.count("/") >= 2:
-        # Left by a crash of a topic that was being made: refused unless it is empty.
-        with suppress(Refused, FileMissing):
-            disk.remove_directory(directory)
