@@ -150,12 +150,14 @@ async def _ask_beside(binary: int, http: int, echo: int, topic: str) -> None:
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(words), sys.stdin)
     key = (await words.readline()).decode().strip()
-    clients = {
-        "publish": _Asking(await _publishing(binary, key, topic)),
-        "livez": _Asking(await _asking_livez(http)),
-        "floor": _Asking(await _asking_echo(echo)),
-    }
+    publish, floor = await _publishing(binary, key, topic), await _asking_echo(echo)
     while await words.readline():
+        clients = {
+            "publish": _Asking(publish),
+            # The broker ends connections that were idle for long, while it is filled, say.
+            "livez": _Asking(await _asking_livez(http)),
+            "floor": _Asking(floor),
+        }
         ended = asyncio.Event()
         running = asyncio.gather(*(client.run(ended) for client in clients.values()))
         await words.readline()
