@@ -63,6 +63,7 @@ from .partition.group_owners import GroupOwners
 from .partition.opening import open_partition
 from .partition.publishing import Router, not_a_partition
 from .partition.slots import Fault, Partitions, fault_of
+from .progress import OpeningProgress
 from .recovery import log_events, partition_events, snapshot_events
 from .reigns import ReignBegun
 from .topic_works import Making, TopicWorks
@@ -104,7 +105,9 @@ class Catalogue:
         cache_bytes: int = CACHE_BYTES,
         zones: Zones | None = None,
         reign: Reign = ALONE,
+        progress: OpeningProgress | None = None,
     ) -> None:
+        self._progress = progress or OpeningProgress()
         self.reign: Reign = reign if reign.is_shared else NodeReign()
         self.disk, self.entropy, self.limits = disk, entropy, limits
         self.zones: Zones = zones or UtcOnly()
@@ -148,6 +151,7 @@ class Catalogue:
         # Topics of our own, which no command names.
         self.internal: dict[str, Topic] = {}
         records = tidy(self, now)
+        self._progress.partitions = sum(one.partitions for one in self.topics.by_name.values())
         for facts in self.topics.by_name.values():
             self.add(
                 facts, [self._open_known(facts, number, now) for number in range(facts.partitions)]
@@ -212,6 +216,7 @@ class Catalogue:
 
     def _open_known(self, facts: TopicFacts, number: int, now: Now) -> Partition | Fault:
         """A partition of before, or why it cannot be opened: what there is of it stays as it is."""
+        self._progress.opened += 1
         none = PartitionEnds(facts.topic_id, number, (), ())
         ends = self.topics.ends.get((facts.topic_id, number), none)
         directory = facts.partition_directory(number)

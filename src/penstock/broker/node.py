@@ -38,6 +38,7 @@ from .partition.dead_letters import dead_letter_topic
 from .partition.outbox import DECISIONS, Burial, Letter
 from .poll_replay import PollReplay
 from .pollers import Pollers
+from .progress import OpeningProgress
 from .staging_quota import StagingQuota
 from .sweeps import Sweeps
 from .transactions import Transactions
@@ -77,6 +78,7 @@ class Node(Catalogue):
         violations: ViolationLedger | None = None,
         zones: Zones | None = None,
         reign: Reign = ALONE,
+        progress: OpeningProgress | None = None,
     ) -> None:
         """Not `is_firing`: delayed and recurring messages come by `FireDelayed` only, and not by a tick.
 
@@ -91,6 +93,7 @@ class Node(Catalogue):
             cache_bytes=cache_bytes,
             zones=zones,
             reign=reign,
+            progress=progress,
         )
         self._observer, self.config = observer, config
         self.violations = violations or ViolationLedger()

@@ -61,6 +61,7 @@ class FindingsLog:
             violations=self._violations,
             zones=SystemZones(),
             reign=self._world.reign,
+            progress=self._world.progress,
         )
         for event in node.recovery:
             if event not in self._told:

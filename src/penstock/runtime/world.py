@@ -6,6 +6,7 @@ from logging import Logger
 from typing import Protocol, runtime_checkable
 
 from ..broker.node import Observer
+from ..broker.progress import OpeningProgress
 from ..config import LimitsConfig, NodeConfig
 from ..log.reign import ALONE, Reign
 from ..ports import Clock, Entropy
@@ -33,3 +34,4 @@ class World:
     # With a standby: the reign in which logs are written, and where replies wait for others to confirm.
     reign: Reign = ALONE
     gate: CommitGate | None = None
+    progress: OpeningProgress = field(default_factory=OpeningProgress)

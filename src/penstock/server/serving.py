@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..api.health import SeeStored
+from ..broker.progress import OpeningProgress
 from ..config import OFF, FsyncPolicy
 from ..errors import PenstockError, Refused, Unavailable
 from ..log.reign import ALONE
@@ -39,6 +40,7 @@ from .http.routing import Router
 from .http.table import ROUTES
 from .kafka.port import KafkaServer
 from .logs import configure_logging
+from .opening_ports import OpeningPorts, itself
 from .otlp import SpanExport
 from .settings import Settings
 from .settings_sources import needs_restart, with_live
@@ -49,6 +51,8 @@ from .tls import check_certificate, expires_at_ns, load_certificate, server_cont
 
 _SWEEP_S = 1.0
 _BACKLOG = 2048
+# Most openings are over by then, and who waits in line is served.
+_SILENT_S = 1.0
 _INSECURE_REMINDER_S = 60.0
 _DESCRIPTORS_WANTED = 65_536
 # Some 10 MB at most, if all of them were garbage.
@@ -117,8 +121,8 @@ class Serving:
         if settings.otlp.endpoint:
             spans = SpanExport(settings.otlp, settings.broker.id, self.logger)
         activity = Activity()
-        driver = self._open(disk, activity, leading)
         loop = asyncio.get_running_loop()
+        driver = await self._open_and_answer(disk, activity, leading, (listener, binary_listener))
         app = make_app(
             settings, AsyncDriver(driver, loop), disk, data, self.logger, activity=activity
         )
@@ -175,7 +179,34 @@ class Serving:
         if on_ready is not None:
             asyncio.get_running_loop().call_soon(on_ready, self.address, binary_address)
 
-    def _open(self, disk: RealDisk, activity: Activity, leading: LeaderRole | None) -> ThreadDriver:
+    async def _open_and_answer(
+        self,
+        disk: RealDisk,
+        activity: Activity,
+        leading: LeaderRole | None,
+        sockets: tuple[socket.socket, socket.socket | None],
+    ) -> ThreadDriver:
+        """Open the data. If that takes long, clients that wait in line are told so."""
+        settings, progress = self.settings, OpeningProgress()
+        loop = asyncio.get_running_loop()
+        opening = loop.run_in_executor(None, self._open, disk, activity, leading, progress)
+        done, _ = await asyncio.wait([opening], timeout=_SILENT_S)
+        if done:
+            return opening.result()
+        ports = OpeningPorts(settings, progress, itself(settings, *sockets))
+        await ports.listen(*sockets, server_context(settings.tls) if settings.tls.is_on else None)
+        try:
+            return await opening
+        finally:
+            ports.close()
+
+    def _open(
+        self,
+        disk: RealDisk,
+        activity: Activity,
+        leading: LeaderRole | None,
+        progress: OpeningProgress,
+    ) -> ThreadDriver:
         world = World(
             clock=SystemClock(),
             entropy=random.SystemRandom(),
@@ -186,6 +217,7 @@ class Serving:
             observer=activity.observe,
             gate=None if leading is None else leading.gate,
             reign=ALONE if leading is None else leading.leader,
+            progress=progress,
         )
         storage = self.settings.storage.storage_config()
         if leading is not None and leading.is_always_synced:

@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 
 from ...api.frames import RequestHeader
-from ...errors import NotLeader
+from ...errors import PenstockError
 from ..kafka.errors import Code
 from ..kafka.metadata import CLUSTER_ID, served_versions
 from ..kafka.port import without_tags
@@ -19,7 +19,7 @@ _NO_TAGS = b"\0"
 
 
 def kafka_answer(
-    header: RequestHeader, body: memoryview, refusal: NotLeader, leader: Peer | None
+    header: RequestHeader, body: memoryview, refusal: PenstockError, leader: Peer | None
 ) -> bytes | None:
     """The response behind its correlation; None: such a request can only be answered by a leader. BadRequest."""
     key, version = header.api_key, header.version

@@ -5,6 +5,7 @@ No data is open meanwhile and no key can be checked, so nothing is told that is 
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from http import HTTPStatus
 from importlib.metadata import version
@@ -19,7 +20,7 @@ from ...api.frames import (
 )
 from ...api.health import PASS, WARN, Check
 from ...api.wire import encode_error
-from ...errors import BadRequest, NotLeader
+from ...errors import BadRequest, PenstockError
 from ..http.framing import BadFraming, Framing, RequestHead
 from ..http.responses import Response, json_response
 from ..http.statuses import error_response
@@ -27,21 +28,20 @@ from ..settings import Settings
 from .first_start import IN_NO_CLUSTER
 from .kafka_answers import kafka_answer
 from .membership import Membership
+from .promotion import Peer
 
 _HEALTH = frozenset({"/health", "/healthz", "/readyz"})
-_METRICS = b"text/plain; version=0.0.4; charset=utf-8"
+METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 # A request is answered at once; what takes longer than this to send one is cut off.
 _IDLE_S = 60.0
 
 
-class RefusingPorts:
-    """The connections of both ports, for as long as this node does not lead."""
+class ClientPorts(ABC):
+    """The connections of both ports, for as long as no data is open."""
 
-    def __init__(self, settings: Settings, membership: Membership, logger: logging.Logger) -> None:
-        self.settings, self.membership, self.logger = settings, membership, logger
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self.connections: set[_Connection] = set()
-        # The text of the metrics of replication.
-        self.metrics: Callable[[], bytes] = lambda: b""
 
     def http(self) -> asyncio.Protocol:
         return _HttpConnection(self)
@@ -54,8 +54,37 @@ class RefusingPorts:
         for one in [*self.connections]:
             one.transport.close()
 
+    @abstractmethod
     def answer(self, method: str, path: str) -> Response:
         """The whole answer to a request over HTTP."""
+
+    @abstractmethod
+    def refusal(self) -> PenstockError:
+        """Why a request of the binary port is refused."""
+
+    @property
+    @abstractmethod
+    def leader(self) -> Peer | None:
+        """Where Kafka's clients are sent."""
+
+
+class RefusingPorts(ClientPorts):
+    """Those of a node that does not lead."""
+
+    def __init__(self, settings: Settings, membership: Membership, logger: logging.Logger) -> None:
+        super().__init__(settings)
+        self.membership, self.logger = membership, logger
+        # The text of the metrics of replication.
+        self.metrics: Callable[[], bytes] = lambda: b""
+
+    def refusal(self) -> PenstockError:
+        return self.membership.refusal()
+
+    @property
+    def leader(self) -> Peer | None:
+        return self.membership.leader
+
+    def answer(self, method: str, path: str) -> Response:
         membership = self.membership
         if method in {"GET", "HEAD"}:
             if path in _HEALTH:
@@ -79,7 +108,7 @@ class RefusingPorts:
                     status=503,
                 )
             if path == "/metrics":
-                return Response(self.metrics(), 200, _METRICS)
+                return Response(self.metrics(), 200, METRICS_TYPE)
         return error_response(membership.refusal())
 
     def _check(self) -> Check:
@@ -106,7 +135,7 @@ class RefusingPorts:
 class _Connection(asyncio.Protocol):
     transport: asyncio.Transport
 
-    def __init__(self, ports: RefusingPorts) -> None:
+    def __init__(self, ports: ClientPorts) -> None:
         self._ports = ports
         self._timer: asyncio.TimerHandle | None = None
 
@@ -137,7 +166,7 @@ class _Connection(asyncio.Protocol):
 class _HttpConnection(_Connection):
     """Answers every request with what is open to all, or with NOT_LEADER. Bodies are read over."""
 
-    def __init__(self, ports: RefusingPorts) -> None:
+    def __init__(self, ports: ClientPorts) -> None:
         super().__init__(ports)
         self._framing = Framing(ports.settings.http.header_bytes_max)
         self._head: RequestHead | None = None
@@ -181,7 +210,7 @@ class _HttpConnection(_Connection):
 class _BinaryConnection(_Connection):
     """Answers our own requests with NOT_LEADER, and Kafka's with the name of the leader."""
 
-    def __init__(self, ports: RefusingPorts) -> None:
+    def __init__(self, ports: ClientPorts) -> None:
         super().__init__(ports)
         self._splitter = FrameSplitter(ports.settings.binary.frame_bytes_max)
 
@@ -195,7 +224,7 @@ class _BinaryConnection(_Connection):
             self.transport.close()
 
     def _answer(self, frame: memoryview) -> None:
-        refusal = self._ports.membership.refusal()
+        refusal = self._ports.refusal()
         try:
             header, body = read_header(frame)
         except BadRequest:
@@ -207,8 +236,10 @@ class _BinaryConnection(_Connection):
         else:
             self._answer_kafka(header, body, refusal)
 
-    def _answer_kafka(self, header: RequestHeader, body: memoryview, refusal: NotLeader) -> None:
-        settings, leader = self._ports.settings, self._ports.membership.leader
+    def _answer_kafka(
+        self, header: RequestHeader, body: memoryview, refusal: PenstockError
+    ) -> None:
+        settings, leader = self._ports.settings, self._ports.leader
         try:
             answer = None
             if not settings.auth.enabled:
