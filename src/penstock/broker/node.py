@@ -13,7 +13,9 @@ from ..api.members import MemberCommand
 from ..api.principals import LOCAL, Principal
 from ..config import CACHE_BYTES, LimitsConfig, NodeConfig, TopicConfig
 from ..errors import (
+    DamagedFile,
     Fatal,
+    FileMissing,
     NoSpace,
     NotFound,
     PartitionFaulty,
@@ -194,12 +196,21 @@ class Node(Catalogue):
                 else self._advance(walk, partial(handler, self, command, now), now, entries)
             )
         except PenstockError as error:
+            if isinstance(error, FileMissing | DamagedFile):
+                self._fail_unwritable(error)
             if self._observer is not None:
                 self._observer(command, error)
             raise
         if self._observer is not None and (walk is None or walk.is_over):
             self._observer(command, reply)
         return reply
+
+    def _fail_unwritable(self, error: PenstockError) -> None:
+        """Use no more whose newest file was to be appended to for the first time, and is not there."""
+        for partition in [*self.changes.unsynced]:
+            newest = (log.segments[-1] for log in (partition.messages, partition.journal.log))
+            if any(segment.path == error.fields["path"] for segment in newest):
+                self.fail(partition, error)
 
     def _advance(
         self, walk: Walk[Any], begin: Callable[[], Pieces[Any]], now: Now, entries: int
