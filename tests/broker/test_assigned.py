@@ -1,6 +1,7 @@
 """Assigned groups on a node: what is durable, what is not, and what a full disk or a crash leaves of them."""
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.api.groups import CloseGroup, DescribeGroup, Mode, PartitionOffset
 from penstock.api.members import (
@@ -250,6 +251,25 @@ def test_an_owner_has_as_long_to_release_as_the_broker_was_told(world):
     world.wait(1)
     assert len(beat(world, "b").assigned) == 2
     assert beat(world, "a").to_release == ()
+
+
+def test_partitions_to_release_are_told_of_topics_that_the_caller_reaches(world):
+    topics = (TOPIC, "other")
+    world.topic(partitions=4, name="other")
+    join_both = JoinGroup(GROUP, "a", topics, session_ms=SESSION_MS)
+    world.execute(join_both)
+    fill(world)
+    world.publish(b"a", topic="other", partition=0)
+    for number in range(1, 8):
+        world.execute(replace(join_both, member=f"b{number}"))
+    leaving = beat(world, "a").to_release
+    assert {place.topic for place in leaving} == {*topics}
+    (member,) = [
+        one
+        for one in world.execute(DescribeGroup(GROUP, prefixes=("other",))).members
+        if one.id == "a"
+    ]
+    assert member.to_release == tuple(place for place in leaving if place.topic == "other")
 
 
 def test_a_topic_that_is_gone_is_no_place_to_join(world):

@@ -70,9 +70,11 @@ def committed(world: World) -> list[tuple[int, str]]:
     return [(one.offset, one.note) for one in world.execute(ListCommitted(group=GROUP))]
 
 
-def joined(world: World, member: str = "") -> tuple[str, JoinedClassic]:
+def joined(
+    world: World, member: str = "", topics: tuple[str, ...] = (TOPIC,)
+) -> tuple[str, JoinedClassic]:
     command = JoinClassic(
-        GROUP, member, protocol_type="consumer", protocols=PROTOCOLS, topic_names=(TOPIC,)
+        GROUP, member, protocol_type="consumer", protocols=PROTOCOLS, topic_names=topics
     )
     name = world.execute(command).member
     world.now(300)
@@ -265,6 +267,16 @@ def test_a_key_with_prefixes_is_told_of_members_whose_topics_it_reaches() -> Non
     assert as_stranger(world, described).members == ()
     (listed,) = as_stranger(world, ListClassic(prefixes=STRANGER.prefixes))
     assert listed.members == ()
+    assert len(world.execute(DescribeClassic(group=GROUP)).members) == 1
+
+
+def test_a_key_with_prefixes_is_not_told_of_a_member_that_reads_a_topic_beside_its_own() -> None:
+    world = numbered()
+    world.topic(name="other")
+    world.execute(CommitOffsets(GROUP, (CommittedOffset("other", 0, 0, ""),)))
+    joined(world, topics=("other", TOPIC))
+    described = DescribeClassic(group=GROUP, prefixes=STRANGER.prefixes)
+    assert as_stranger(world, described).members == ()
     assert len(world.execute(DescribeClassic(group=GROUP)).members) == 1
 
 

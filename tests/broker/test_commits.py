@@ -298,7 +298,7 @@ def test_a_staging_that_lost_something_is_not_committed(world) -> None:
 
 def test_stagings_given_up_leave(world) -> None:
     one, two = staged(world, 0, b"a"), staged(world, 0, b"b")
-    assert world.execute(DropStagings([one.id, "nothing"])) == 1
+    assert world.execute(DropStagings(["nothing", one.id])) == 1
     assert world.execute(DropStagings([one.id])) == 0
     with pytest.raises(UnknownStaging):
         commit(world, 0, one, two)

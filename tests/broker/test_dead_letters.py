@@ -1,6 +1,7 @@
 """Dead letters and redrive: who gets what, and what is listed afterwards."""
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.api.answers import AnswerOffset, OffsetKind, ReleaseMember
 from penstock.api.consume import CountReady, Poll
@@ -8,6 +9,8 @@ from penstock.api.dead_letters import (
     PROVENANCE_HEADER,
     BrowseDeadLetters,
     CountDeadLetters,
+    DiscardDeadLetters,
+    DiscardReply,
     Edit,
     GroupBy,
     RedriveDeadLetters,
@@ -173,6 +176,17 @@ def test_letters_are_browsed_page_by_page_over_all_partitions() -> None:
         seen += [letter.message.value for letter in page.letters]
         cursor = page.cursor
     assert sorted(seen) == sorted(b"e%d" % number for number in range(20))
+
+
+def test_letters_of_all_partitions_are_redriven_or_discarded() -> None:
+    every = Selection(is_all=True)
+    world = world_with_letters(*[f"e{number}" for number in range(20)], partitions=3)
+    letters = world.execute(BrowseDeadLetters(TOPIC, limit=100)).letters
+    assert len({letter.partition for letter in letters}) == 3
+    assert world.execute(replace(TO_TOPIC, limit=5)).redriven == 5
+    world.settle()
+    assert world.execute(DiscardDeadLetters(TOPIC, every)) == DiscardReply(15, 15)
+    assert world.execute(BrowseDeadLetters(TOPIC)).letters == []
 
 
 def test_letters_are_counted_by_what_they_died_of() -> None:

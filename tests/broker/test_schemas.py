@@ -8,6 +8,7 @@ from penstock.api.schemas import (
     DescribeSchema,
     Level,
     ListSubjects,
+    ListUses,
     ListVersions,
     NewSchema,
     RegisterSchema,
@@ -53,6 +54,14 @@ def test_what_was_answered_survives_a_power_cut(effort) -> None:
         assert new.schema.schema_id > ("first" in marks) + ("second" in marks)
 
     assert pull_the_plug(scenario, check, effort) > 20
+
+
+def test_a_key_with_prefixes_is_told_its_own_subjects_of_a_schema_that_others_have_too() -> None:
+    world = World()
+    for subject in ("mine.t-value", "foreign.t-value"):
+        schema_id = world.execute(RegisterSchema(subject, INT)).schema.schema_id
+    assert world.execute(ListUses(schema_id=schema_id, within=("mine.",))) == [("mine.t-value", 1)]
+    assert len(world.execute(ListUses(schema_id=schema_id))) == 2
 
 
 def test_many_large_schemas_fit_into_a_snapshot(monkeypatch) -> None:

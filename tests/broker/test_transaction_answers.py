@@ -270,6 +270,19 @@ def test_offsets_inside_keep_everything_below_from_all_members_until_the_end(wor
     assert [type(one) for one in world.ack(*got)] == [StaleReceipt, StaleReceipt]
 
 
+def test_a_group_with_a_transaction_in_one_partition_is_reset_in_none() -> None:
+    world = World()
+    world.topic(3)
+    world.group()
+    for partition in range(3):
+        world.publish(b"a", partition=partition)
+    world.execute(CommitOffsets(GROUP, (CommittedOffset(TOPIC, 0, 1, ""),)))
+    Consumer(world).commit_offset(1, 1)
+    with pytest.raises(GroupBusy):
+        world.execute(ResetGroup(GROUP, topic=TOPIC, to=EARLIEST))
+    assert [one.floor for one in world.lag()] == [1, 0, 0]
+
+
 def test_offsets_of_an_aborted_one_are_as_if_they_had_never_been(world) -> None:
     consumer = Consumer(world)
     got = world.poll(2)

@@ -217,3 +217,13 @@ def test_acks_all_makes_a_delayed_message_durable(tmp_path, clock):
         assert sent.guarantee.value == "fsynced"
         partition = broker.driver.node.partition("t", 0)
         assert partition.delayed.durable_end == 1
+
+
+def test_acks_all_of_a_delayed_message_waits_for_the_disk_behind_other_messages_too(
+    tmp_path, clock
+):
+    with penstock.Broker(tmp_path / "b", clock=clock, fsync="never") as broker:
+        broker.create_topic("t", partitions=1)
+        broker.publish_many("t", [b"a", b"b", b"c"], acks="all")
+        assert broker.publish("t", b"a", delay="1h", acks="all").guarantee.value == "fsynced"
+        assert broker.driver.node.partition("t", 0).delayed.durable_end == 1

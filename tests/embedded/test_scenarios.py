@@ -265,6 +265,18 @@ def test_hundred_threads_with_one_idempotency_key_store_one_message(tmp_path):
         assert sum(one.messages for one in broker.describe("t")) == 1
 
 
+def test_acks_all_of_a_repeat_and_a_new_message_waits_for_the_new_one(tmp_path):
+    with penstock.Broker(tmp_path, fsync="never") as broker:
+        broker.create_topic("t", partitions=8)
+        known = penstock.Message(b"x", key=b"a", idempotency_key=b"one")
+        first = broker.publish_many("t", [known], acks="all")[0]
+        both = broker.publish_many("t", [known, penstock.Message(b"y", key=b"b")], acks="all")
+        assert both[0].is_duplicate
+        assert both[1].partition != first.partition
+        partition = broker.driver.node.partition("t", both[1].partition)
+        assert partition.messages.durable_end == 1
+
+
 def test_messages_with_an_empty_idempotency_key_are_all_stored(tmp_path):
     with penstock.Broker(tmp_path) as broker:
         broker.create_topic("t", partitions=4)

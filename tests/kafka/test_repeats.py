@@ -13,7 +13,7 @@ from tests.kafka.client_wire import decode_response
 from tests.kafka.in_process import KafkaRig
 from tests.server.rigs import in_process
 
-FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH = 1, 2, 3, 9
+FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH = 1, 2, 3, 8, 9
 DESCRIBE_GROUPS, CREATE_TOPICS, DELETE_TOPICS, DELETE_GROUPS = 15, 19, 20, 42
 DESCRIBE_CONFIGS, ALTER_CONFIGS, CREATE_PARTITIONS, INCREMENTAL = 32, 33, 37, 44
 TOPIC = 2
@@ -156,3 +156,21 @@ def test_every_request_has_a_most_of_items():
     for key in REQUESTS:
         assert 0 < items_max(key) <= PARTITIONS_MAX
     assert items_max(DESCRIBE_GROUPS) == ITEMS_MAX
+
+
+async def test_each_partition_of_a_commit_has_a_code_of_its_own(kafka):
+    _, client = kafka
+    parts = [
+        {"partition_index": number, "committed_offset": offset, "committed_metadata": None}
+        for number, offset in ((0, 0), (1, 99), (0, 0), (7, 0))
+    ]
+    member = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    topics = [{"name": "big", "partitions": parts}]
+    reply = await client.ask(OFFSET_COMMIT, 7, group_id="g", **member, topics=topics)
+    (topic,) = reply["topics"]
+    assert [one["error_code"] for one in topic["partitions"]] == [
+        Code.NONE,
+        Code.OFFSET_OUT_OF_RANGE,
+        Code.NONE,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+    ]

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from penstock.api.answers import ReleaseMember
+from penstock.api.consume import Poll
 from penstock.api.principals import Principal, Role
 from penstock.server.shared_members import SharedMembers
 from tests.kafka.in_process import KafkaClient, KafkaRig
@@ -15,7 +17,7 @@ from tests.server.rigs import in_process
 HEARTBEAT, DESCRIBE, FETCH, ACKNOWLEDGE = 76, 77, 78, 79
 JOIN, LEAVE = 0, -1
 UNKNOWN_PARTITION, ASSIGNED_GROUP, UNKNOWN_MEMBER, GROUP_FORBIDDEN = 3, 23, 25, 30
-INVALID_REQUEST, UNKNOWN_TOPIC_ID, NO_SESSION = 42, 100, 122
+INVALID_REQUEST, UNKNOWN_TOPIC_ID, INVALID_STATE, NO_SESSION = 42, 100, 121, 122
 
 
 class ShareRig(KafkaRig):
@@ -179,6 +181,28 @@ async def test_a_member_goes_on_with_its_other_topics_when_one_is_deleted(
     )
     codes = {one["topic_id"]: one["partitions"][0]["error_code"] for one in answer["responses"]}
     assert codes == {a1: 0, b1: UNKNOWN_TOPIC_ID}
+
+
+async def test_an_answer_that_came_too_late_is_told_though_another_one_was_taken(
+    rig: ShareRig,
+) -> None:
+    client, driver = rig.client(), rig.http.driver
+    (a1,) = await joined_ids(client, "a1")
+    assert await fetched(client, 0, (a1, 0), max_records=1) == [(a1, 0, 0, 1)]
+    driver.execute(ReleaseMember("a1", "g", "m"))
+    assert len(driver.execute(Poll("a1", "g", "other", 1))) == 1
+    assert await fetched(client, 1) == [(a1, 0, 0, 1)]
+    accepted = ({"first_offset": 0, "last_offset": 1, "acknowledge_types": [1]},)
+    answer = await client.ask(
+        ACKNOWLEDGE,
+        1,
+        group_id="g",
+        member_id="m",
+        share_session_epoch=2,
+        topics=[topic_of(a1, 0, accepted)],
+    )
+    (topic,) = answer["responses"]
+    assert topic["partitions"][0]["error_code"] == INVALID_STATE
 
 
 async def test_a_fetch_that_waits_outlives_the_deletion_of_a_topic(rig: ShareRig) -> None:

@@ -30,6 +30,7 @@ from penstock.runtime.group_polls import FOR_EVER
 from penstock.runtime.loop_turns import LoopTurns
 from penstock.runtime.slices import SliceBudgets, SlicedCommand
 from penstock.runtime.threads import ThreadDriver
+from penstock.runtime.tickets import Ticket
 from penstock.runtime.world import World
 from penstock.sim import SimDisk
 
@@ -337,6 +338,27 @@ async def test_a_command_has_its_turn_between_two_pieces(driver) -> None:
         tasks.create_task(execute(PublishValues(NAMES[1], [b"between"])))
     assert ended == [PublishValues, Answer]
     assert driver.execute(COUNT_HELD) == 0
+
+
+async def test_an_answer_to_many_pieces_waits_for_the_sync_of_the_last(driver) -> None:
+    answers, tickets = leased(driver, 150), []
+    asynchronous, start = AsyncDriver(driver, asyncio.get_running_loop()), driver.start
+
+    def started(*asked, **options):
+        reply, _ = start(*asked, **options)
+        # Each piece comes just too late for the sync of the one before.
+        if tickets:
+            tickets[-1].settle(None)
+        tickets.append(Ticket())
+        return reply, tickets[-1]
+
+    driver.start = started
+    answering = asyncio.create_task(asynchronous.execute(Answer(answers), LOCAL, is_synced=True))
+    await asyncio.wait([answering], timeout=0.2)
+    assert len(tickets) > 1
+    assert not answering.done()
+    tickets[-1].settle(None)
+    assert len(await answering) == 150
 
 
 async def test_commands_have_their_turns_while_many_messages_are_published(driver) -> None:
