@@ -77,6 +77,21 @@ def test_on_a_full_disk_everything_is_read_and_nothing_is_changed_before_there_i
     assert recorded(world) > before
 
 
+def test_the_first_change_with_room_again_may_be_one_of_meta() -> None:
+    world = World()
+    world.topic()
+    world.publish(b"a")
+    world.sync()
+    world.open_on(SimDisk(world.disk.tree(), capacity_bytes=FULL))
+    world.disk.capacity_bytes = ROOMY
+    world.topic(name="more")
+    world.publish(b"b")
+    world.sync()
+    world.open_on(SimDisk(world.disk.tree()))
+    assert world.topics() == ["more", "orders"]
+    assert world.fetch().next_offset == 2
+
+
 def test_a_tick_begins_the_epoch_once_there_is_room() -> None:
     world = World()
     before = recorded(world)

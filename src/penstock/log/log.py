@@ -159,12 +159,14 @@ class Log:
 
     def append(self, encoded: Encoded, *, now_ns: int) -> AppendResult:
         """Write a verified batch at the end; it is readable on return and durable after a sync."""
+        # The node may begin its epoch with this, by a record in meta, which may be this log.
+        epoch = self.epochs[-1].epoch
+        if is_new_epoch := epoch != self.reign.epoch:
+            epoch = self.reign.epoch_for(self)
         head, body, active = encoded.head, encoded.body, self.segments[-1]
         if self.must_roll(active, head, now_ns):
             active = self.roll()
-        base_offset, epoch = self.end_offset, self.epochs[-1].epoch
-        if is_new_epoch := epoch != self.reign.epoch:
-            epoch = self.reign.epoch_for(self)
+        base_offset = self.end_offset
         placed = place(
             head,
             base_offset=base_offset,
@@ -192,10 +194,10 @@ class Log:
         """Write verified batches behind each other at the end, with one write: as many as the active segment takes, and
         at least one. Returns their heads there, without the checksum. NoSpace: nothing was written.
         """
-        active = self.segments[-1]
+        epoch, active = self.reign.epoch_for(self), self.segments[-1]
         if self.must_roll(active, batches[0].head, now_ns):
             active = self.roll()
-        size, offset, epoch = active.size, self.end_offset, self.reign.epoch_for(self)
+        size, offset = active.size, self.end_offset
         append_time = max(now_ns, self.append_time)
         heads: list[Head] = []
         pieces: list[tuple[Buffer, ...]] = []
