@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 from penstock.api.principals import LOCAL
-from penstock.api.publish import LARGE_MESSAGES, Publish, PublishEach, Published
+from penstock.api.publish import LARGE_MESSAGES, Delayed, Publish, PublishEach, Published, Schedule
 from penstock.api.schemas import NewSchema, RegisterSchema
 from penstock.broker.walks import Walk
 from penstock.errors import NotFound, SchemaViolation
@@ -115,3 +115,19 @@ def test_messages_that_do_not_fit_their_schema_are_named_by_their_place() -> Non
     assert isinstance(violation, SchemaViolation)
     assert violation is outcomes[wrong]
     assert violation.fields["index"] == wrong
+
+
+def test_logs_of_delayed_messages_are_made_one_by_one_and_then_all_is_scheduled() -> None:
+    world = world_with_topic()
+    due_ns = world.now().wall_ns + 3600 * 1_000_000_000
+    delayed = [Delayed(Message(b"x", key=b"%d" % number), due_ns) for number in range(40)]
+    command = Schedule(TOPIC, delayed)
+    assert command.is_large()
+    steps: list[tuple[int, int]] = []
+    for _ in slices(world, Walk(command, LOCAL), random.Random(1), 20, item_max=1 << 20):
+        partitions = [*world.node.partitions()]
+        logs = sum(partition.delayed.log is not None for partition in partitions)
+        steps.append((logs, sum(partition.delayed.end_offset for partition in partitions)))
+    assert {count for _, count in steps[:-1]} == {0}
+    assert {*range(1, PARTITIONS + 1)} <= {logs for logs, _ in steps}
+    assert steps[-1] == (PARTITIONS, len(delayed))

@@ -95,6 +95,8 @@ PublishOutcome = Published | PenstockError
 
 # Some twenty milliseconds, if each goes to another partition.
 LARGE_MESSAGES = 200
+# The first one of each partition makes a log.
+LARGE_DELAYED = 8
 
 
 class Verdict:
@@ -214,10 +216,18 @@ class PublishRecords(StoreMessages[BatchStored], frozen=True):
 
 
 class Schedule(_ToTopic, frozen=True):
-    """Store messages that are to come at a time each. Their offsets are those of the delay log."""
+    """Store messages that are to come at a time each. Their offsets are those of the delay log.
 
+    For many that go to several partitions, the delay logs that are not there yet are made first, with other commands in
+    between.
+    """
+
+    may_be_large: ClassVar[bool] = True
     delayed: Annotated[Sequence[Delayed], items(SCHEDULE_MESSAGES_MAX, least=1)]
     partition: int | None = None
+
+    def is_large(self) -> bool:
+        return self.partition is None and len(self.delayed) > LARGE_DELAYED
 
 
 class ScheduleValues(_ToTopic, frozen=True):

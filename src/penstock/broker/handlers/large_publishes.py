@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...api.command import Command
-from ...api.publish import PublishEach, PublishOutcome
+from ...api.publish import PublishEach, Published, PublishOutcome, Schedule
 from ...errors import NotFound, SchemaViolation
 from ...model import Message
 from ..partition import Now
 from ..partition.changes import Handler
+from ..partition.delayed_messages import routed_as
 from ..partition.publishing import Router
 from ..walks import Slices
-from .publish import publish_each
+from .publish import publish_each, schedule
 
 if TYPE_CHECKING:
     from ..catalogue import Topic
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _STORED_AT_ONCE = 500
 # As many messages of one partition take as long as the batch of a partition does by itself.
 _ENTRIES_A_BATCH = 30
+# To make a log syncs files: others have their turn after each.
+_WHOLE_SLICE = 1 << 20
 _ROUTED_AT_ONCE, _ROUTED_AN_ENTRY = 1000, 4
 
 
@@ -49,6 +52,18 @@ def publish_each_large(
     return [outcomes[index] for index in range(len(messages))]
 
 
+def schedule_large(node: "Node", command: Schedule, now: Now) -> Slices[Sequence[Published]]:
+    """All of them at once, when each partition that they go to has a delay log."""
+    messages = [routed_as(delayed) for delayed in command.delayed]
+    routed = yield from _routed(node.topic(command.topic), messages, None)
+    for number in routed:
+        partitions = node.topic(command.topic).partitions
+        if number < len(partitions) and partitions[number].delayed.log is None:
+            partitions[number].make_delay_log(now)
+            now = yield _WHOLE_SLICE
+    return schedule(node, command, now)
+
+
 def _routed(
     topic: "Topic", messages: Sequence[Message], to_partition: int | None
 ) -> Slices[Mapping[int, Sequence[int]]]:
@@ -65,4 +80,7 @@ def _routed(
     return chosen
 
 
-HANDLERS: Mapping[type[Command[Any]], Handler] = {PublishEach: publish_each_large}
+HANDLERS: Mapping[type[Command[Any]], Handler] = {
+    PublishEach: publish_each_large,
+    Schedule: schedule_large,
+}
