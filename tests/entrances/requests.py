@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from penstock.api.publish import LARGE_MESSAGES
 from penstock.api.schemas import Level, Mode
 from penstock.api.transactions import InitProducer, Stage
 from penstock.model import Message
@@ -106,6 +107,7 @@ ROUTE_EXAMPLES: Mapping[str, Sequence[Example]] = {
         _publishes({"messages": [{"value": "a", "key": "k"}, {"value": "b", "partition": 1}]}),
         _publishes({"messages": [{"value": "a", "delay": "1h"}, {"value": "b"}]}),
         _publishes(b'{"value":"a"}\n{"value":"b","key":"k"}\n', _NDJSON),
+        _publishes({"messages": [{"value": "a", "key": "k"}] * (LARGE_MESSAGES + 1)}),
     ],
     "POST /produce": [
         lambda scene: Sent(f"/produce?acks=ACKS&topic={scene.topic()}&value=a"),

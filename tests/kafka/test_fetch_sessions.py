@@ -57,9 +57,9 @@ def carried_out(monkeypatch: pytest.MonkeyPatch) -> Counter[type[Command[Any]]]:
     counts: Counter[type[Command[Any]]] = Counter()
     carry_out = Node.carry_out
 
-    def counted(node: Node, command: Command[Any], *rest: Any) -> Any:
+    def counted(node: Node, command: Command[Any], *rest: Any, **named: Any) -> Any:
         counts[type(command)] += 1
-        return carry_out(node, command, *rest)
+        return carry_out(node, command, *rest, **named)
 
     monkeypatch.setattr(Node, "carry_out", counted)
     return counts

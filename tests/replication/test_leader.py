@@ -219,12 +219,13 @@ async def test_a_hand_over_that_fails_half_way_leaves_a_leader_that_admits(
 ):
     link, serving = await follow(leading)
     monkeypatch.setattr(leading.followers[2].stream, "hand_over", lambda: False)
+    # Nobody waits for one that is lost until the time is up.
+    monkeypatch.setattr(leader_module, "_HAND_OVER_S", 3600 if is_lost else 0.01)
     if is_lost:
         leading._driver.driver.sync = link.close
-    else:
-        monkeypatch.setattr(leader_module, "_HAND_OVER_S", 0.01)
     with pytest.raises(Unavailable, match="leads on"):
-        await leading.hand_over()
+        async with asyncio.timeout(10):
+            await leading.hand_over()
     assert not leading.leader.is_over
     assert leading.membership.role is Role.LEADING
     if is_lost:
@@ -235,6 +236,18 @@ async def test_a_hand_over_that_fails_half_way_leaves_a_leader_that_admits(
         link, serving = await follow(leading)
     leading.gate.admit()
     await gone(link, serving)
+
+
+async def test_a_leader_hands_over_to_the_standby_that_is_named_and_to_no_other(
+    leading, monkeypatch
+):
+    monkeypatch.setattr(leader_module, "_HAND_OVER_S", 0.01)
+    standby = await follow(leading)
+    with pytest.raises(Unavailable, match="no standby"):
+        await leading.hand_over(3)
+    assert leading.membership.role is Role.LEADING
+    leading.gate.admit()
+    await gone(*standby)
 
 
 async def test_requests_that_wait_for_a_standby_hear_at_once_that_it_is_lost(leading):

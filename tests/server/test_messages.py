@@ -117,6 +117,16 @@ async def test_binary_batches_in_and_out(tmp_path):
         assert (bad.status, bad.json["error"]) == (400, "CHECKSUM_MISMATCH")
 
 
+async def test_what_waits_for_nothing_is_said_to_be_in_memory_where_all_else_is_synced(tmp_path):
+    async with in_process(tmp_path, fsync="always") as broker:
+        await broker.topic()
+        for acks, guarantee in (("none", "buffered"), ("leader", "fsynced")):
+            for message in ({"value": "plain"}, {"value": "keyed", "key": "k"}):
+                sent = {"messages": [message], "acks": acks}
+                reply = await broker.call("POST", "/topics/orders/messages", sent)
+                assert reply.json["results"][0]["guarantee"] == guarantee
+
+
 async def test_repeats_are_recognised_also_when_they_come_together(tmp_path):
     async with in_process(tmp_path, fsync="always") as broker:
         await broker.topic()
