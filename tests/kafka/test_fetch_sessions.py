@@ -94,8 +94,14 @@ async def fetch(
     forgotten: list[tuple[str, int]] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    usual = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 64 << 20}
     gone = [{"topic": topic, "partitions": [number]} for topic, number in forgotten or ()]
+    usual: dict[str, Any] = {
+        "replica_id": -1,
+        "max_wait_ms": 0,
+        "min_bytes": 1,
+        "max_bytes": 64 << 20,
+        "forgotten_topics_data": gone,
+    }
     return await client.ask(
         FETCH,
         VERSION,
@@ -103,7 +109,6 @@ async def fetch(
         session_id=session[0],
         session_epoch=session[1],
         topics=topics_of(positions),
-        forgotten_topics_data=gone,
     )
 
 
@@ -211,6 +216,17 @@ async def test_another_key_on_the_connection_is_told_nothing_of_what_the_first_o
     assert part == (Code.TOPIC_AUTHORIZATION_FAILED, -1, b"")
     answer = await fetch(client, {}, (session, 1))
     assert answer["error_code"] == Code.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_all_partitions_are_forgotten_that_a_client_names_of_a_topic(rig: FetchRig) -> None:
+    await rig.http.topic("a", partitions=3)
+    client = rig.client()
+    first = await fetch(client, {("a", number): 0 for number in range(3)}, (NO_SESSION, 0))
+    gone = [{"topic": "a", "partitions": [0, 1]}]
+    await fetch(client, {}, (first["session_id"], 1), forgotten_topics_data=gone)
+    for number in range(3):
+        rig.publish("a", number)
+    assert [*parts(await fetch(client, {}, (first["session_id"], 2)))] == [("a", 2)]
 
 
 async def test_a_client_that_is_gone_is_waited_for_by_nobody(rig: FetchRig) -> None:

@@ -238,6 +238,18 @@ async def test_a_hand_over_that_fails_half_way_leaves_a_leader_that_admits(
     await gone(link, serving)
 
 
+async def test_a_standby_that_confirms_nothing_for_too_long_is_waited_for_no_more(leading):
+    standby = await follow(leading)
+    limit_s = leading.membership.cluster.replica_lag_ms / 1000
+    leading.followers[2].lag_s = lambda: limit_s + 1
+    async with asyncio.timeout(10):
+        while leading.followers:  # noqa: ASYNC110 - told by no event
+            await asyncio.sleep(0.001)
+    with pytest.raises(NotEnoughReplicas):
+        leading.gate.admit()
+    await gone(*standby)
+
+
 async def test_a_leader_hands_over_to_the_standby_that_is_named_and_to_no_other(
     leading, monkeypatch
 ):

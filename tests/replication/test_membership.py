@@ -262,6 +262,18 @@ async def test_a_node_of_another_cluster_is_refused_in_one_line_however_often_it
     assert len([one for one in caplog.messages if reason in one and "\n" not in one]) == 1
 
 
+async def test_a_node_is_not_promoted_beside_a_peer_that_answers_with_an_error(tmp_path):
+    other = ClusterFacts("d", 257, led=True, copies=2)
+    peer, address = await started(tmp_path / "1", other, number=1)
+    facts = ClusterFacts("c", 257, is_level=True, copies=2)
+    node, _ = await started(tmp_path / "2", facts, peers=(address,))
+    with pytest.raises(PenstockError, match="another cluster"):
+        await promote(node)
+    assert (node.role, node.epoch) == (Role.WAITING, 257)
+    await node.stop()
+    await peer.stop()
+
+
 async def test_a_line_for_the_audit_log_that_comes_between_two_roles_is_not_lost(tmp_path):
     node, address = await started(tmp_path, ClusterFacts("c", 257, is_level=True, copies=2))
     written: list[str] = []

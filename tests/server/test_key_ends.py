@@ -6,8 +6,13 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.api.keys import ListKeys
+from penstock.api.frames import HELLO, Hello, request_frame
+from penstock.api.keys import CreateKey, ListKeys, RevokeKey
+from penstock.api.principals import Role
+from penstock.api.wire import encode_hello
 
+from .binary.services import service_of
+from .binary.transports import on_wire
 from .rigs import in_process, served, until
 from .test_security import AUTH, bearer
 from .wires import asks, connected, is_answered
@@ -156,6 +161,18 @@ async def test_a_wait_with_another_key_goes_on(tmp_path):
             await rig.end("revoked")
             await rig.publish("second")
             assert [one["value"] for one in (await poll).json["messages"]] == ["second"]
+
+
+async def test_a_connection_that_has_shown_another_key_ends_with_that_one_alone(tmp_path):
+    async with in_process(tmp_path, AUTH) as broker:
+        made = [broker.driver.execute(CreateKey(name, Role.CONSUMER)) for name in ("one", "two")]
+        connection, wire = on_wire(service_of(broker), made[0])
+        hello = request_frame(HELLO, 1, encode_hello(Hello("test", made[1].text)))
+        connection.data_received(b"".join(hello))
+        for new, is_over in zip(made, (False, True), strict=True):
+            broker.driver.execute(RevokeKey(new.key.key_id))
+            broker.app.auth.ends.look()
+            assert wire.is_over is is_over
 
 
 @pytest.mark.tier("test")

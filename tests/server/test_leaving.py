@@ -84,6 +84,7 @@ async def test_who_leaves_with_more_sent_behind_what_waits_is_missed(tmp_path, f
         async with asyncio.timeout(10):
             await until(lambda: is_answered(connection))
         assert (broker.app.driver.waiting, broker.app.read_pauses.behind) == (0, set())
+        assert not broker.app.streams
     ours.close()
 
 

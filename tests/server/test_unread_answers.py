@@ -9,7 +9,9 @@ import pytest
 from penstock.errors import TooManyRequests
 from penstock.server.send_budget import SendBudget
 
-from .rigs import served
+from .binary.services import service_of
+from .binary.transports import on_wire
+from .rigs import in_process, served
 
 MB = 1_000_000
 ANSWER_BYTES = 10 * MB
@@ -61,6 +63,24 @@ def asking(port: int) -> socket.socket:
     client.connect(("127.0.0.1", port))
     client.sendall(FETCH)
     return client
+
+
+async def test_a_client_that_reads_slowly_is_cut_off_when_it_reads_no_more(tmp_path):
+    async with in_process(tmp_path) as broker:
+        connection, wire = on_wire(service_of(broker))
+        wire.abort, unsent = wire.close, 5
+        wire.get_write_buffer_size = lambda: unsent
+        connection.pause_writing()
+        connection.park(1, None)
+        now, step_s = 0.0, broker.settings.http.write_timeout_ms / 1000 + 1
+        while unsent:
+            connection.sweep(now)
+            assert not wire.is_over
+            now, unsent = now + step_s, unsent - 1
+        for _ in range(2):
+            connection.sweep(now)
+            now += step_s
+        assert wire.is_over
 
 
 @pytest.mark.tier("test")
