@@ -19,7 +19,7 @@ class KafkaRig:
 
     def __init__(self, broker: Any) -> None:
         self.service: BinaryService = service_of(broker)
-        self.server = KafkaServer(self.service)
+        self.server = self.service.kafka = KafkaServer(self.service)
 
     def client(self, principal: Principal = LOCAL) -> "KafkaClient":
         connection = Connection(self.service, Commands(self.service))
@@ -44,7 +44,7 @@ class KafkaClient:
 
     def leave(self) -> None:
         """The connection has ended."""
-        self._server.forget(self._connection)
+        self._connection.connection_lost(None)
 
     def authenticate(self, principal: Principal) -> None:
         """Show another key."""

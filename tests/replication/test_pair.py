@@ -7,6 +7,7 @@ import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from socket import create_connection
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -17,7 +18,7 @@ from penstock.errors import NotLeader, PenstockError
 from penstock.replication.replica_file import NAME, read_record
 from penstock.runtime import RealDisk
 
-from .pairs import TOPIC, Node, Pair, pair
+from .pairs import PATIENCE_S, TOPIC, Node, Pair, pair
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "standby.py"
 PATIENT = ClientSettings(retry=RetryPolicy(retries=1000, backoff_ms=20, backoff_ms_max=30_000))
@@ -154,9 +155,12 @@ class Load:
 
 def test_a_planned_switch_over_under_load_loses_nothing_and_stores_nothing_twice(nodes):
     before = {one.number: len(one.log.read_text()) for one in nodes}
-    with Load(nodes) as load:
+    refused = create_connection((nodes.second.host, nodes.second.http), PATIENCE_S)
+    with Load(nodes) as load, refused:
         load.until(20)
         nodes.second.promote()
+        # Else its client would be told for ever that this node does not lead.
+        assert refused.recv(1) == b""
         load.until(20)
         nodes.first.promote()
         load.until(20)

@@ -7,7 +7,10 @@ from itertools import count
 
 import pytest
 
+from penstock.api.answers import Answer, Kind, LeaseAnswer, TakeBack
+from penstock.api.commits import StageNamedAnswers
 from penstock.api.topics import CreateTopic, DescribeLayouts, DescribeTopics, ListTopics
+from penstock.api.transaction_answers import StageAnswers
 from penstock.errors import TooLarge
 from penstock.server.bounds_reference import bounds_reference
 
@@ -40,6 +43,16 @@ async def test_http_has_the_bounds_of_commands(tmp_path):
         assert reply.status == 413
         assert reply.json["error"] == "TOO_LARGE"
         assert (await broker.call("GET", "/groups")).json["groups"] == []
+
+
+@pytest.mark.parametrize("kind", [Answer, TakeBack, StageAnswers, StageNamedAnswers])
+def test_the_reason_of_an_answer_is_bounded_in_whatever_command_it_comes(shared_broker, kind):
+    answer = LeaseAnswer(Kind.REJECT, "big", 0, 1, 1, [0], reason="x" * 100_000)
+    staging = {Answer: (), TakeBack: (), StageAnswers: (1, 0), StageNamedAnswers: ("1",)}[kind]
+    with connected(shared_broker.binary_port) as client:
+        client.hello()
+        with pytest.raises(TooLarge, match="reason in characters"):
+            client.call(kind(*staging, [answer]))
 
 
 async def test_large_json_is_sent_back_with_what_to_do(tmp_path):
