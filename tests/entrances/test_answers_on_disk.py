@@ -22,6 +22,7 @@ from penstock.api.principals import LOCAL
 from penstock.api.publish import Acks, Guarantee, Safety
 from penstock.api.wire import decode_reply, encode_command
 from penstock.errors import PenstockError
+from penstock.model import Message
 from penstock.server.binary.commands import Commands
 from penstock.server.binary.connection import Connection
 from penstock.server.http.connection import Connection as HttpConnection
@@ -38,7 +39,7 @@ from tests.server.wires import is_answered, until
 from .commands import CHANGING, EXAMPLES, Kinds
 from .disks import Judge, PeerCommits, SlowDisk
 from .requests import KAFKA_EXAMPLES, ROUTE_EXAMPLES, VOLATILE_APIS, VOLATILE_ROUTES, Sent
-from .scene import Scene
+from .scene import MEMBER, Scene
 
 PATIENCE_S = 10
 # Routes whose answers wait for the disk whatever the fsync policy says.
@@ -302,6 +303,24 @@ def test_what_a_route_answered_is_on_the_disk(route: str, promise: Promise, tmp_
                     assert set(said) <= {wanted}
                     if sent.target == target:
                         break
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_member", [False, True])
+def test_what_http_lends_is_lent_for_the_peer_too(is_member: bool, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with rig_of(Promise("always", has_peer=True), tmp_path) as rig:
+            group, topic = rig.scene.joined()
+            rig.scene.run(publish.Publish(topic, [Message(b"new")], 1))
+            target = f"/groups/{group}/poll?member_id={MEMBER}"
+            if not is_member:
+                target = f"/topics/{topic}/messages?group=shared"
+            began = await rig.begin()
+            answer = await by_http(rig, "GET", Sent(target))
+            rig.disk.is_slow = False
+            assert json.loads(answer.value.body)["messages"]
+            rig.require(began, answer, is_waiting=True)
 
     asyncio.run(run())
 

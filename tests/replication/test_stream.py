@@ -5,7 +5,7 @@ import random
 from penstock.api.publish import Publish
 from penstock.api.topics import CreateTopic, DeleteTopic
 from penstock.log.snapshot import snapshot_offsets
-from penstock.model import Message
+from penstock.model import Epoch, Message
 from penstock.replication.frames import Batches, Frame, FrameReader, Snapshot, decode_head
 from penstock.replication.replica import Replica
 from penstock.sim import SimDisk
@@ -60,6 +60,23 @@ def test_a_follower_that_was_slow_is_sent_what_is_left_of_many_logs_that_came_an
     assert copied.stream.durable == led.leader.sequence
     ends = {path: log.end_offset for path, log in led.leader.logs.items()}
     assert {path: log.end_offset for path, log in copied.replica.storage.logs.items()} == ends
+
+
+def test_what_a_follower_was_told_is_committed_is_so_when_it_leads_without_that_leader() -> None:
+    copied = Copied()
+    copied.exchange()
+    led = copied.led
+    led.execute(Publish("orders", [Message(b"b")]))
+    led.sync()
+    copied.exchange()
+    led.leader.advance()
+    told = copied.stream.beat()
+    assert told is not None
+    for frame, payload in copied.reader.feed(b"".join(told)):
+        copied.replica.receive(frame, payload)
+    copied.replica.disconnect()
+    committed = copied.replica.lead(Epoch(514)).committed
+    assert committed[led.node.partition("orders", 0).messages.directory] == 2
 
 
 PARTITIONS = 30
