@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.errors import PenstockError, PromotionRaced, Refused, Unreachable
+from penstock.errors import PenstockError, PromotionRaced, Refused, Unavailable, Unreachable
 from penstock.replication.frames import LogFacts
 from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
@@ -260,6 +260,33 @@ async def test_a_node_of_another_cluster_is_refused_in_one_line_however_often_it
         assert reason in str(told.value)
     await node.stop()
     assert len([one for one in caplog.messages if reason in one and "\n" not in one]) == 1
+
+
+async def test_a_leader_that_cannot_hand_over_is_followed_on(tmp_path):
+    facts = ClusterFacts("c", 257, is_level=True, copies=2)
+    leading, at_leading = await started(tmp_path / "1", facts, number=1)
+    node, _ = await started(tmp_path / "2", facts, peers=(at_leading,))
+
+    async def until_cut(link: Link, _other: object) -> None:
+        await link.expect(Granted)
+
+    async def hand_over(_node: int) -> None:
+        raise Unavailable("no standby is level")
+
+    leading.serve_follower, leading.hand_over, node.follow = until_cut, hand_over, until_cut
+    leading.lead(513)
+    node.look()
+    async with asyncio.timeout(10):
+        while node.role is not Role.FOLLOWING:
+            node.changed.clear()
+            await node.changed.wait()
+    followed = node._link
+    with pytest.raises(Unavailable, match="level"):
+        async with asyncio.timeout(10):
+            await promote(node)
+    assert (node.role, node._link) == (Role.FOLLOWING, followed)
+    await node.stop()
+    await leading.stop()
 
 
 async def test_a_node_is_not_promoted_beside_a_peer_that_answers_with_an_error(tmp_path):

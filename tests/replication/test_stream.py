@@ -2,12 +2,15 @@
 
 import random
 
+from msgspec.structs import replace
+
 from penstock.api.publish import Publish
 from penstock.api.topics import CreateTopic, DeleteTopic
 from penstock.log.snapshot import snapshot_offsets
 from penstock.model import Epoch, Message
 from penstock.replication.frames import Batches, Frame, FrameReader, Snapshot, decode_head
 from penstock.replication.replica import Replica
+from penstock.replication.replica_file import read_record
 from penstock.sim import SimDisk
 
 from .test_uncommitted import Led
@@ -62,7 +65,8 @@ def test_a_follower_that_was_slow_is_sent_what_is_left_of_many_logs_that_came_an
     assert {path: log.end_offset for path, log in copied.replica.storage.logs.items()} == ends
 
 
-def test_what_a_follower_was_told_is_committed_is_so_when_it_leads_without_that_leader() -> None:
+def copied_with_two_committed() -> tuple[Copied, str]:
+    """A follower that was told that two messages are committed, and the path of their log."""
     copied = Copied()
     copied.exchange()
     led = copied.led
@@ -74,9 +78,27 @@ def test_what_a_follower_was_told_is_committed_is_so_when_it_leads_without_that_
     assert told is not None
     for frame, payload in copied.reader.feed(b"".join(told)):
         copied.replica.receive(frame, payload)
+    return copied, led.node.partition("orders", 0).messages.directory
+
+
+def test_what_a_follower_was_told_is_committed_is_so_when_it_leads_without_that_leader() -> None:
+    copied, path = copied_with_two_committed()
     copied.replica.disconnect()
-    committed = copied.replica.lead(Epoch(514)).committed
-    assert committed[led.node.partition("orders", 0).messages.directory] == 2
+    assert copied.replica.lead(Epoch(514)).committed[path] == 2
+
+
+def test_what_is_not_in_a_history_that_was_begun_by_force_is_committed_no_more() -> None:
+    copied, path = copied_with_two_committed()
+    forced = Led()
+    forced.leader.hello = replace(forced.leader.hello, forced_epoch=257)
+    forced.sync()
+    copied.led = forced
+    copied.connect_again()
+    copied.exchange()
+    assert copied.replica.storage.logs[path].end_offset == 1
+    record = read_record(copied.replica.disk)
+    assert record is not None
+    assert record.committed[path] == 1
 
 
 PARTITIONS = 30
