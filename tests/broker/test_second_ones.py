@@ -25,7 +25,7 @@ from penstock.api.schemas import (
 )
 from penstock.api.topics import CreateTopic
 from penstock.api.transaction_answers import StageAnswers
-from penstock.api.transactions import ForceAbort, InitProducer, ListTransactions
+from penstock.api.transactions import EndTransaction, ForceAbort, InitProducer, ListTransactions
 from penstock.errors import BacklogFull, PenstockError, ProducerFenced
 from penstock.model import Message
 from penstock.sim import SimDisk
@@ -57,6 +57,23 @@ def test_a_named_commit_waits_for_all_that_was_staged(is_synced: list[bool], tas
     facts = world.execute(DescribeCommitName(NAME))
     is_committed = facts.sequence is not None
     assert stored(world) == [[b"v"] if is_committed else []] * PARTITIONS
+
+
+@given(st.lists(st.booleans(), min_size=PARTITIONS, max_size=PARTITIONS))
+def test_a_transaction_waits_for_all_that_was_staged(is_synced: list[bool]) -> None:
+    world = World()
+    world.topic(PARTITIONS)
+    producer = Transactional(world)
+    for number, is_early in enumerate(is_synced):
+        producer.stage(b"v", partition=number)
+        if is_early:
+            world.node.partition(TOPIC, number).sync()
+    world.execute(EndTransaction(producer.id, producer.epoch, True))
+    # Its decision may reach the disk before anything else does.
+    world.node.transactions.home(producer.id).sync()
+    world.lose_unsynced()
+    world.settle()
+    assert stored(world) in ([[]] * PARTITIONS, [[b"v"]] * PARTITIONS)
 
 
 def rejects(world: World, group: str, count: int) -> list:
