@@ -82,6 +82,8 @@ class Replica:
         self._is_reconciled = self._is_level = False
         self._numbers: dict[int, Log] = {}
         self._parted: list[LogParted] = []
+        # Logs that the leader does not have, until meta says so here, too.
+        self._gone: dict[str, LogParted] = {}
         self._incoming: tuple[Snapshot, File] | None = None
 
     @property
@@ -124,6 +126,7 @@ class Replica:
         self.leader = self.level = self._incoming = None
         self._numbers, self._parted = {}, []
         self.received_bytes, self.durable = 0, -1
+        self._gone = {}
         self._is_reconciled = self._is_level = False
         committed = self.watermark.ends
         self.watermark = Watermark()
@@ -196,7 +199,11 @@ class Replica:
         self._parted = []
         # Meta first, because it says how far the others are; then of each partition what rests on others first.
         for path in sorted(parted, key=in_order, reverse=True):
-            self._reconcile(parted[path])
+            if parted[path].facts is None:
+                # Its topic is gone there. Here it is known until meta has come: a node that leads before needs it.
+                self._gone[path] = parted[path]
+            else:
+                self._reconcile(parted[path])
         for path, one in parted.items():
             if one.number >= 0:
                 log = self._numbers[one.number] = self.storage.logs[path]
@@ -284,6 +291,8 @@ class Replica:
         self._committed(frame.committed)
 
     def _opened(self, frame: Opened) -> None:
+        if frame.facts.path in self._gone:
+            self._reconcile(self._gone.pop(frame.facts.path))
         log = self.storage.logs.get(frame.facts.path)
         if log is None:
             if self.storage.is_dirty:
@@ -334,6 +343,12 @@ class Replica:
         if not self._is_level:
             # From here on it follows the appends; what came before is committed with the first of them.
             self._is_level = True
+            if self._gone:
+                # What says that they are gone is durable before they are.
+                self.storage.sync()
+                for parted in self._gone.values():
+                    self._reconcile(parted)
+                self._gone.clear()
             for path, log in self.storage.logs.items():
                 self.watermark.appended(self.watermark.sequence, path, log.end_offset)
         self.level = frame

@@ -307,9 +307,11 @@ class ClusterWorld:
             for one in self.members.values()
             if one.replica is not None and one.replica.is_whole and one.faulty is None
         ]
-        # Before anything was acknowledged there is nothing to lose, and an operator begins by force.
+        # Before anything was acknowledged there is nothing to lose, and an operator begins by force. All are up then: a
+        # node that was forced before and is down has an epoch that nobody knows, and would lead over what comes now.
         is_forced = len(asked) < asked_min(len(self.members), self.min_isr)
-        if not asked or (is_forced and self.book.acked):
+        is_safe = not self.book.acked and all(one.is_up for one in self.members.values())
+        if not asked or (is_forced and not is_safe):
             return
         highest = max(one.replica.epoch for one in asked if one.replica is not None)
         chosen = self.entropy.randint(0, len(asked) - 1)
