@@ -45,8 +45,8 @@ async def test_what_is_refused_has_its_code_and_changes_nothing(tmp_path):
         table = (
             ("stale epoch", "/transactions/publish", {**old, **message}, 409, "PRODUCER_FENCED"),
             ("stale epoch", "/transactions/commit", old, 409, "PRODUCER_FENCED"),
-            ("gap", "/transactions/publish", {**mine, **message, "value": "x", "sequence": 5}, 409, "OUT_OF_SEQUENCE"),
-            ("gap", f"/stagings/{other}/messages", {**messages, "sequence": 5}, 409, "OUT_OF_SEQUENCE"),
+            ("gap", "/transactions/publish", {**mine, **message, "value": "x", "sequence": 5}, 400, "OUT_OF_SEQUENCE"),
+            ("gap", f"/stagings/{other}/messages", {**messages, "sequence": 5}, 400, "OUT_OF_SEQUENCE"),
             ("unknown producer", "/transactions/publish", {**unknown, **message}, 404, "NOT_FOUND"),
             ("unknown producer", "/transactions/commit", unknown, 404, "NOT_FOUND"),
             ("unknown staging", f"/stagings/{'4' * 16}/messages", messages, 404, "UNKNOWN_STAGING"),
