@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import pytest
@@ -16,6 +17,7 @@ from penstock.config import Cleanup, OnDamage
 from penstock.errors import DamagedBatch, PenstockError
 from penstock.model import Message
 from penstock.sim import SimDisk, Tree
+from tests.log.naive import no_room_for_checkpoints
 
 from .losses import flipped, tree_with
 from .test_delay import later, state
@@ -311,18 +313,52 @@ def test_a_delayed_message_that_a_repair_has_given_up_is_lost_when_it_is_due(cou
     assert values(world.drain()) == [b"again"]
 
 
-def test_a_start_behind_a_crash_goes_on_behind_damage_where_it_is_skipped():
-    """No snapshot knows these batches, so that opening has to read them."""
+def crashed_with_damage(world: World, *numbers: int, byte: int, is_checkpointed: bool) -> None:
+    """Change a bit in batches that no snapshot knows, so that opening has to read them, and start again."""
+    with nullcontext() if is_checkpointed else no_room_for_checkpoints(world.disk):
+        world.sync()
+    if is_checkpointed:
+        for partition in world.node.partitions():
+            partition.messages.sync(with_checkpoint=True)
+    chosen = [batches_of(world)[number] for number in numbers]
+    world.open_on(SimDisk(with_damage(world.disk.tree(), chosen, byte=byte)))
+
+
+@pytest.mark.parametrize("byte", [3, -9])
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_a_start_behind_a_crash_goes_on_behind_damage_where_it_is_skipped(byte, is_checkpointed):
     world = made(on_damage="skip")
     for number in range(6):
         world.publish(Message(b"%d" % number, idempotency_key=b"key %d" % number))
-    world.sync()
-    for partition in world.node.partitions():
-        partition.messages.sync(with_checkpoint=True)
-    tree = with_damage(world.disk.tree(), [batches_of(world)[2]])
-    world.open_on(SimDisk(tree))
+        world.sync()
+    crashed_with_damage(world, 2, byte=byte, is_checkpointed=is_checkpointed)
     assert values(world.drain()) == [b"0", b"1", b"3", b"4", b"5"]
     assert world.publish(Message(b"again", idempotency_key=b"key 5"))[0].is_duplicate
+
+
+@pytest.mark.parametrize("byte", [3, -9])
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_a_start_behind_a_crash_takes_the_damaged_batch_out_of_use_and_not_its_partition(
+    byte, is_checkpointed
+):
+    world = made()
+    for number in range(6):
+        world.publish(Message(b"%d" % number, idempotency_key=b"key %d" % number))
+        world.sync()
+    crashed_with_damage(world, 2, 4, byte=byte, is_checkpointed=is_checkpointed)
+    for _ in range(2):
+        assert world.node.faults() == []
+        assert values(messages_of(world.fetch(Start.at_offset(5)))) == [b"5"]
+        with pytest.raises(DamagedBatch) as found:
+            world.fetch(Start.at_offset(2))
+        assert (found.value.offset, found.value.next_offset) == (2, 3)
+        world.kill()
+    assert world.publish(Message(b"again", idempotency_key=b"key 5"))[0].is_duplicate
+    assert world.publish(b"more")[0].offset == 6
+    assert values(world.poll()) == [b"0", b"1"]
+    world.configure(on_damage="skip")
+    assert values(world.drain()) == [b"3", b"5", b"more"]
+    assert len(world.node.damage.newest()) == 2
 
 
 def random_topic(rng: random.Random, **settings: object) -> World:

@@ -182,7 +182,8 @@ def repaired(disk: Disk, *, log_id: LogId | None = None) -> RepairPlan:
 
 
 def opened(disk: Disk) -> tuple[Log, Recovery]:
-    return open_log(disk, DIRECTORY, log_id=LOG_ID, config=CONFIG)
+    """Opened as a log of messages is."""
+    return open_log(disk, DIRECTORY, log_id=LOG_ID, config=CONFIG, is_opened_around_damage=True)
 
 
 class Served(NamedTuple):

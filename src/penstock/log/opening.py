@@ -2,7 +2,8 @@
 
 Only what follows the last checkpoint is read. The first batch there that does not verify is either torn, and then no
 client was told that it or anything behind it is durable; or it is damaged, and then it must not be cut silently. A
-later head decides: if it was written when the broken batch was durable already, this is damage.
+later head decides: if it was written when the broken batch was durable already, this is damage. A log of messages can
+do without one batch: it is opened around it, and only reading that batch is refused.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ from .layout import (
 )
 from .log import Log
 from .reign import ALONE, Reign, go_on
-from .scan import BrokenBatch, StoredBatch, find_heads, walk_batches
+from .scan import BrokenBatch, StoredBatch, find_heads, next_head, walk_batches
 from .segment import Segment
 
 
@@ -116,6 +117,7 @@ def open_log(
     may_create: bool = True,
     known: KnownEnd | None = None,
     reign: Reign = ALONE,
+    is_opened_around_damage: bool = False,
 ) -> tuple[Log, Recovery]:
     """Open a log, or create it in an empty directory if it `may_create` one. On return all of it is durable.
 
@@ -130,6 +132,7 @@ def open_log(
         may_create=may_create,
         known=known,
         reign=reign,
+        is_opened_around_damage=is_opened_around_damage,
     ).finish()
 
 
@@ -144,12 +147,14 @@ def examine(
     needed_from: int = 0,
     is_supported: Callable[[Head], bool] = lambda _: True,
     reign: Reign = ALONE,
+    is_opened_around_damage: bool = False,
 ) -> Examination:
     """Read a log as far as needed, without a change to one that exists. Raises everything that `open_log` may raise.
 
     Segments that end before `needed_from` are kept as history only: what is wrong with them is told, and does not keep
     the log from being opened. A batch behind the checkpoint that is not `is_supported`, because another log has lost
-    what it came with, counts as torn.
+    what it came with, counts as torn. If it `is_opened_around_damage`, damaged batches there stay where they are, and
+    reading them is refused.
     """
     recovery, names = Recovery(), disk.list(directory)
     if claim(disk, directory, log_id, names, may_create=may_create):
@@ -175,9 +180,11 @@ def examine(
         log.saved_checkpoint, log.settled_to = saved, saved.segment
     try:
         _add_segments(log, checkpoint, [one for one in bases if one >= checkpoint.start_offset])
-        broken = _scan(log, checkpoint, recovery, is_supported)
-        if broken is not None:
-            _refuse_damage(log, *broken)
+        broken = _scan(
+            log, checkpoint, recovery, is_supported, is_around_damage=is_opened_around_damage
+        )
+        if broken is not None and (proof := _proof_of_damage(log, *broken)) is not None:
+            raise proof.fresh()
         if known is not None:
             _require_known(log, recovery, known, needed_from)
     except PenstockError:
@@ -314,27 +321,67 @@ Place = tuple[int, BrokenBatch]
 
 
 def _scan(
-    log: Log, checkpoint: Checkpoint, recovery: Recovery, is_supported: Callable[[Head], bool]
+    log: Log,
+    checkpoint: Checkpoint,
+    recovery: Recovery,
+    is_supported: Callable[[Head], bool],
+    *,
+    is_around_damage: bool,
 ) -> Place | None:
-    """Add every whole batch behind the checkpoint. Returns the first that is not whole, or None."""
+    """Add every whole batch behind the checkpoint. Returns the first that is not whole, or None.
+
+    `is_around_damage`: those that are proven to be damaged are passed over.
+    """
     for number, segment in enumerate(log.segments):
         if segment.base_offset < checkpoint.segment:
             continue
         start = checkpoint.position if segment.base_offset == checkpoint.segment else 0
-        try:
-            if start == 0 and segment.base_offset != log.end_offset:
-                raise BrokenBatch(0, f"it should start at offset {log.end_offset}")
-            if start == segment.size:
-                continue  # It need not even be opened.
-            for found in walk_batches(segment.file, start, segment.size, seed=log.seed):
-                if not is_supported(found.head):
-                    reason = "a crash took what it came with in another log"
-                    raise BrokenBatch(found.position, reason)
-                _take_over(log, found)
-                recovery.scanned_bytes += found.head.length
-        except BrokenBatch as broken:
-            return number, broken.with_traceback(None)
+        while True:
+            try:
+                _scan_segment(log, segment, start, recovery, is_supported)
+                break
+            except BrokenBatch as broken:
+                is_passed = is_around_damage and broken.is_malformed
+                if not is_passed or _proof_of_damage(log, number, broken) is None:
+                    return number, broken.with_traceback(None)
+                start = _pass_over(log, number, broken)
     return None
+
+
+def _scan_segment(
+    log: Log,
+    segment: Segment,
+    start: int,
+    recovery: Recovery,
+    is_supported: Callable[[Head], bool],
+) -> None:
+    if start == 0 and segment.base_offset != log.end_offset:
+        raise BrokenBatch(0, f"it should start at offset {log.end_offset}")
+    if start == segment.size:
+        return  # It need not even be opened.
+    for found in walk_batches(segment.file, start, segment.size, seed=log.seed):
+        if not is_supported(found.head):
+            raise BrokenBatch(found.position, "a crash took what it came with in another log")
+        _take_over(log, found)
+        recovery.scanned_bytes += found.head.length
+
+
+def _pass_over(log: Log, number: int, broken: BrokenBatch) -> int:
+    """Let the log go on behind a damaged batch. Returns the position in the segment to scan on from."""
+    segment = log.segments[number]
+    following = next_head(
+        segment.file,
+        broken.position + 1,
+        segment.size,
+        seed=log.seed,
+        offset_min=log.end_offset + 1,
+    )
+    if following is None:
+        # What proves the damage is in a later segment.
+        log.end_offset = log.end_of(number)
+        return segment.size
+    log.end_offset = Offset(following.head.base_offset)
+    return following.position
 
 
 def _take_over(log: Log, found: StoredBatch) -> None:
@@ -348,12 +395,12 @@ def _take_over(log: Log, found: StoredBatch) -> None:
     log.end_offset, log.append_time = Offset(head.next_offset), head.append_time
 
 
-def _refuse_damage(log: Log, number: int, broken: BrokenBatch) -> None:
-    """DamagedBatch: a later head proves that the broken batch was durable once."""
+def _proof_of_damage(log: Log, number: int, broken: BrokenBatch) -> DamagedBatch | None:
+    """Returns the damage if a later head proves that the broken batch was durable once, or None."""
     if broken.is_unknown:
         # A whole batch of a later version: it must not be cut.
         path = log.segments[number].path
-        raise DamagedBatch(path, broken.position, broken.reason, next_offset=None)
+        return DamagedBatch(path, broken.position, broken.reason, next_offset=None)
     for later, segment in enumerate(log.segments[number:], number):
         # If only offsets are missing, the batch behind them is the proof itself.
         start = broken.position if later == number else 0
@@ -362,12 +409,13 @@ def _refuse_damage(log: Log, number: int, broken: BrokenBatch) -> None:
             # A count that was too large for its field says nothing.
             is_known = head.unsynced < UNSYNCED_MAX
             if is_known and head.epoch >= log.epoch and head.durable_end > log.end_offset:
-                raise DamagedBatch(
+                return DamagedBatch(
                     log.segments[number].path,
                     broken.position,
                     broken.reason,
                     next_offset=head.base_offset,
                 )
+    return None
 
 
 def _cut(log: Log, number: int, broken: BrokenBatch, recovery: Recovery) -> None:

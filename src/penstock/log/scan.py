@@ -26,16 +26,21 @@ class HeadPosition(NamedTuple):
 class BrokenBatch(Exception):
     """There is no whole batch at `position`. Never leaves this package.
 
-    `is_unknown`: there is one, of a format that only a later version knows.
+    `is_unknown`: there is one, of a format that only a later version knows. `is_malformed`: its bytes are no batch;
+    otherwise it is a whole one in a wrong place.
     """
 
-    def __init__(self, position: int, reason: str, *, is_unknown: bool = False) -> None:
+    def __init__(
+        self, position: int, reason: str, *, is_unknown: bool = False, is_malformed: bool = False
+    ) -> None:
         super().__init__(reason)
         self.position, self.reason, self.is_unknown = position, reason, is_unknown
+        self.is_malformed = is_malformed
 
 
 def broken_by(error: MalformedBatch, position: int) -> BrokenBatch:
-    return BrokenBatch(position, error.reason, is_unknown=isinstance(error, UnsupportedFormat))
+    is_unknown = isinstance(error, UnsupportedFormat)
+    return BrokenBatch(position, error.reason, is_unknown=is_unknown, is_malformed=not is_unknown)
 
 
 class Window:

@@ -90,6 +90,7 @@ def open_partition(
                 needed_from=0 if kind == "messages" else min(snapshots, default=0),
                 is_supported=is_supported,
                 reign=context.reign,
+                is_opened_around_damage=kind == "messages",
             )
             opened.callback(one.log.discard)
             examined.append(one)
@@ -259,18 +260,20 @@ def log_id_of(identity: PartitionId, kind: str) -> LogId:
 def _apply_batches(partition: Partition) -> list[range]:
     """Take in what the messages show and no snapshot knew. Returns the offsets that were skipped as damaged.
 
-    Producers and idempotency keys of a damaged batch are not known any more.
+    Producers and idempotency keys of a damaged batch are not known any more. What readers do at it is the topic's
+    setting; the partition serves. DamagedBatch: it is of a later version.
     """
-    messages, machine, config = partition.messages, partition.machine, partition.config
+    messages, machine = partition.messages, partition.machine
     skipped: list[range] = []
     offset = max(machine.covered, messages.start_offset)
     while offset < messages.end_offset:
         try:
             run = messages.read(offset, bytes_max=_READ_BYTES)
         except DamagedBatch as damage:
-            end = behind(damage, config)
-            skipped.append(range(offset, end))
-            offset = end
+            if damage.next_offset is None:
+                raise
+            skipped.append(range(offset, damage.next_offset))
+            offset = damage.next_offset
             continue
         position = 0
         for head in run.heads:
