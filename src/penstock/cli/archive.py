@@ -23,6 +23,7 @@ Examples:
   penstock archive run orders jobs --to lake         two topics, until Ctrl-C
   penstock archive run orders --to lake --table delta --group lake --hold-retention
   penstock archive run orders --to lake --subject orders-value   values as typed columns, too
+  penstock archive run orders --to lake --subject orders-value --partition-by country
   penstock archive verify lake                       every file, every offset, against the broker
   penstock archive verify lake --offline             without the broker
   penstock archive verify lake --content             every message against the broker, while it has them
@@ -86,6 +87,12 @@ archive.add_command(restore)
     default="",
     metavar="NAME",
     help="For a new lake of one topic: values as typed columns, too, by the latest schema of this subject.",
+)
+@click.option(
+    "--partition-by",
+    default="",
+    metavar="FIELD",
+    help="For a new lake with --subject: a folder for each value of this field, too.",
 )
 @click.option("--once", "is_once", is_flag=True, help="Do what is there now, then stop.")
 @DRY_RUN

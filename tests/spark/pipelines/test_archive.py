@@ -1,6 +1,5 @@
 """Topics into a lake, with tasks in this process: what is archived, what is not, and what is refused."""
 
-import json
 from datetime import UTC, datetime, timedelta
 from threading import Event
 
@@ -8,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from penstock.api.schemas import Level, SetCompatibility
 from penstock.cli.exits import Exit
 from penstock.client import Outgoing
 from penstock.codec import Columns, encode
@@ -16,9 +14,8 @@ from penstock.errors import NotFound, Refused, Unavailable, Unreachable
 from penstock.model import TopicPartition
 from penstock.spark.pipelines.archive import Archive, ArchiveOptions
 from penstock.spark.pipelines.delta import publish as to_delta
-from penstock.spark.pipelines.lake import Lake, LakeColumns, LakeReader, Split, TableFormat
+from penstock.spark.pipelines.lake import Lake, LakeReader, Split, TableFormat
 from penstock.spark.pipelines.manifest import ends
-from penstock.spark.pipelines.merge import compact
 from penstock.spark.pipelines.remote import Remote
 from penstock.spark.pipelines.verify import verify
 
@@ -397,89 +394,3 @@ def test_a_run_waits_for_a_broker_that_is_away_and_says_why(tmp_path):
         Archive(lake, remote, here, ArchiveOptions(topics=("t",)), watch).run(stop)
     assert [one.state for one in seen] == ["waiting", "stopped"]
     assert "no answer from penstock://127.0.0.1:1" in seen[0].error
-
-
-LINE = {
-    "type": "record",
-    "name": "Line",
-    "fields": [
-        {"name": "n", "type": "int"},
-        {"name": "tags", "type": {"type": "array", "items": "string"}},
-    ],
-}
-
-
-def typed_rows(root):
-    return sorted(
-        (
-            row
-            for path in LakeReader(root).paths()
-            for row in pq.ParquetFile(path).read().to_pylist()
-        ),
-        key=lambda row: row["offset"],
-    )
-
-
-@pytest.mark.parametrize("table", TableFormat)
-def test_values_are_typed_columns_and_what_does_not_parse_has_its_place(client, tmp_path, table):
-    topic = f"typed-{table.value}"
-    client.create_topic(topic, partitions=1)
-    schema = client.register_schema(f"{topic}-value", json.dumps(LINE))
-    lines = [{"n": number, "tags": ["a"] * number} for number in range(3)]
-    for one in lines:
-        client.publish(topic, schema.encode(one), partition=0)
-    client.publish(topic, b"junk", partition=0)
-    client.publish(topic, None, key="k", partition=0)
-    columns = LakeColumns(f"{topic}-value", schema.schema_id)
-    publish_more = to_delta if table is TableFormat.DELTA else None
-    options = {"table": table, "publish": publish_more}
-    archived(tmp_path, client.url, topic, columns=columns, **options)
-    rows = typed_rows(tmp_path)
-    assert [one["data"] for one in rows] == [*lines, None, None]
-    assert [one["data_error"] is None for one in rows] == [True, True, True, False, True]
-    assert rows[3]["value"] == b"junk"
-
-    # A later version adds its field, which rows from before have as null.
-    later = {**LINE, "fields": [*LINE["fields"], field("to", "all"), field("by", "me")]}
-    newer = client.register_schema(f"{topic}-value", json.dumps(later))
-    line = {"n": 9, "tags": [], "to": "you", "by": "me"}
-    client.publish(topic, newer.encode(line), partition=0)
-    archived(tmp_path, client.url, topic, **options)
-    assert typed_rows(tmp_path)[-1]["data"] == line
-
-    # One that leaves a field out or changes it does not: its values are read as those before.
-    client.execute(SetCompatibility(f"{topic}-value", Level.NONE))
-    for other in (LINE, {**LINE, "fields": [{**LINE["fields"][0], "type": "string"}]}):
-        client.register_schema(f"{topic}-value", json.dumps(other))
-    client.publish(topic, schema.encode(lines[1]), partition=0)
-    archived(tmp_path, client.url, topic, **options)
-    assert typed_rows(tmp_path)[-1]["data"] == {**lines[1], "to": "all", "by": "me"}
-
-    with Lake(tmp_path, **options) as lake:
-        (merged,) = compact(lake)
-        (whole,) = (lake.batches(one) for one in merged.files)
-        data = [row["data"] for batch in whole for row in batch.to_pylist()]
-    assert data[1] == {**lines[1], "to": None, "by": None}
-    assert data[3:] == [None, None, line, {**lines[1], "to": "all", "by": "me"}]
-    report = verify(LakeReader(tmp_path), client, is_content_read=True)
-    assert (report.problems, report.rows) == ([], 7)
-    if table is TableFormat.DELTA:
-        found = DeltaTable(str(tmp_path)).to_pyarrow_table(columns=["data"])
-        assert found.column("data").to_pylist() == data
-
-
-def field(name, default):
-    return {"name": name, "type": "string", "default": default}
-
-
-def test_the_columns_of_a_lake_stay(tmp_path):
-    columns = LakeColumns("orders-value", 7)
-    with Lake(tmp_path / "typed", columns=columns):
-        pass
-    with Lake(tmp_path / "typed", columns=LakeColumns("orders-value", 9)) as lake:
-        assert lake.identity.columns == columns
-    with Lake(tmp_path / "plain"):
-        pass
-    for root in ("typed", "plain"):
-        with pytest.raises(Refused):
-            Lake(tmp_path / root, columns=LakeColumns("other-value", 7))

@@ -13,7 +13,7 @@ from penstock.cli.exits import Exit, run
 from penstock.cli.root import root as command
 from penstock.errors import Damaged
 from penstock.spark.pipelines.file_hash import hash_of
-from penstock.spark.pipelines.lake import COMMITS, LakeReader, commit_path
+from penstock.spark.pipelines.lake import COMMITS, LakeColumns, LakeReader, commit_path
 from penstock.spark.pipelines.manifest import Manifest, encode_manifest
 from penstock.spark.pipelines.rows import content_checksum
 from penstock.spark.pipelines.verify import verify
@@ -132,6 +132,22 @@ def test_a_file_in_the_folder_of_another_topic_or_day_is_found_out(client, root)
     elsewhere(root.with_name("other"), "date", "1999-01-31")
     (problem,) = verify(LakeReader(root.with_name("other")), is_content_read=True).problems
     assert ": it has messages of forged/" in problem
+
+
+def test_a_file_in_the_folder_of_another_value_is_found_out(client, topic, tmp_path):
+    sizes = {"type": "record", "name": "Size", "fields": [{"name": "size", "type": "int"}]}
+    schema = client.register_schema("size-value", json.dumps(sizes))
+    client.publish(topic, schema.encode({"size": 7}))
+    archived(
+        tmp_path,
+        client.url,
+        topic,
+        columns=LakeColumns("size-value", schema.schema_id, "size"),
+    )
+    assert verify(LakeReader(tmp_path), is_content_read=True).problems == []
+    elsewhere(tmp_path, "size", "8")
+    (problem,) = verify(LakeReader(tmp_path), is_content_read=True).problems
+    assert ": it has messages of " in problem
 
 
 def test_rows_of_no_topic_in_a_commit_that_was_added_are_found_out(client, root):

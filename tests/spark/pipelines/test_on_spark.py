@@ -9,7 +9,7 @@ import pytest
 from penstock.client import Outgoing
 from penstock.client.pipelines import describe_pipeline
 from penstock.errors import PenstockError, Refused
-from penstock.spark.pipelines.lake import Lake, LakeReader
+from penstock.spark.pipelines.lake import Lake, LakeColumns, LakeReader
 from penstock.spark.pipelines.merge import compact
 from penstock.spark.pipelines.parser import read_pipeline
 from penstock.spark.pipelines.runner import run
@@ -175,6 +175,21 @@ def test_a_lake_with_any_name_is_a_view(spark, client, topic, tmp_path, name):
     archived(root, client.url, topic)
     (row,) = lake_rows(spark, str(root)).selectExpr("count(*) AS n", "max(topic) AS t").collect()
     assert (row["n"], row["t"]) == (10, topic)
+
+
+def test_a_field_that_divides_a_lake_is_a_column_of_its_type(spark, client, topic, tmp_path):
+    fields = [{"name": "day", "type": ["null", "string"]}, {"name": "n", "type": "int"}]
+    order = {"type": "record", "name": "Order", "fields": fields}
+    schema = client.register_schema(f"{topic}-value", json.dumps(order))
+    for day in ("007", "a/b: %41 é", None):
+        client.publish(topic, schema.encode({"day": day, "n": 1}))
+    for field, expected in (("day", [None, "007", "a/b: %41 é"]), ("n", [1, 1, 1])):
+        lake = str(tmp_path / field)
+        columns = LakeColumns(f"{topic}-value", schema.schema_id, field)
+        archived(Path(lake), client.url, topic, columns=columns)
+        rows = lake_rows(spark, lake)
+        assert [row[0] for row in rows.select(field).orderBy(field).collect()] == expected
+        assert rows.where(f"data.{field} <=> {field}").count() == 3
 
 
 def test_a_topic_that_is_missing_and_a_broker_that_is_away_are_said_plainly(

@@ -167,6 +167,10 @@ sinks:
             "the only sink of its pipeline",
         ),
         (
+            "{name: a, sources: {t: {topic: t}}, sinks: [{lake: l, from: t, partition_by: x}]}",
+            "sinks[0].partition_by: a field of typed values: give subject, too",
+        ),
+        (
             "{name: a, sources: {l: {lake: l}}, sinks: [{lake: m, from: l}]}",
             "a lake is filled from topics",
         ),

@@ -50,10 +50,15 @@ def archive_pipeline(
     hold_retention: bool = False,
     skip_damage: bool = False,
     subject: str = "",
+    partition_by: str = "",
 ) -> Pipeline:
     names = list(dict.fromkeys(check_topic_or_pattern(one) for one in topics))
     if subject and (len(names) > 1 or is_pattern(names[0])):
         raise Refused("values are typed for a lake of one topic: --subject goes with one")
+    if partition_by and not subject:
+        raise Refused(
+            "files are divided by a field of typed values: --partition-by goes with --subject"
+        )
     if group:
         check_name(group, "group")
     if name:
@@ -68,6 +73,7 @@ def archive_pipeline(
         hold_retention=hold_retention,
         on_damage=OnDamage.SKIP if skip_damage else OnDamage.FAIL,
         subject=subject,
+        partition_by=partition_by,
     )
     sources: dict[str, Source] = {
         one: TopicSource(topic=one, start=TopicStart(start)) for one in names

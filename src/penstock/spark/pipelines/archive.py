@@ -201,6 +201,7 @@ class Archive:
         # Why a topic cannot be archived, by its name or pattern; the others go on.
         self.problems: dict[str, PenstockError] = {}
         columns = lake.identity.columns
+        self._partition_by = "" if columns is None else columns.partition_by
         self._schema = None if columns is None else FollowedSchema(columns)
         # By log: a topic that is made again has its settings anew.
         self._prepared: set[tuple[TopicPartition, int]] = set()
@@ -321,6 +322,7 @@ class Archive:
             split=self.lake.identity.split,
             compression=self.options.compression,
             schema_id=None if self._schema is None else self._schema.schema_id,
+            partition_by=self._partition_by,
         )
         answers = self.run_tasks(ArchiveTask(self.remote, staging), planned.tasks)
         done = [msgspec.json.decode(one, type=RangeResult) for one in answers]

@@ -11,8 +11,9 @@ its files with those of the manifests: what another program rewrote is refused a
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -20,14 +21,13 @@ from msgspec import to_builtins
 
 from ...errors import AlreadyExists, Damaged, NotFound, Refused
 from .lake import Lake, LakeReader
-from .manifest import LakeFile, Manifest
+from .manifest import NO_VALUE, LakeFile, Manifest
 from .s3_store import storage_options
-from .schema import Column
+from .schema import Column, folder_columns
 from .state import LakeState
 from .store import S3_SCHEME
 
 _LOG = "_delta_log"
-_FOLDER_KINDS = {"topic": "string", "date": "date", "hour": "string"}
 # Delta's own default.
 CHECKPOINT_VERSIONS = 100
 _ENGINE = "penstock"
@@ -96,7 +96,7 @@ def is_released(table: DeltaTable | None) -> bool:
 def difference_of(table: DeltaTable, expected: Collection[str]) -> str:
     """Returns how the files of a table differ from those of its lake, and who did it; empty if they do not."""
     live = live_files(table)
-    gone, others = sorted({*expected} - live), sorted(live - {*expected})
+    gone, others = sorted({*expected} - live.keys()), sorted(live.keys() - {*expected})
     parts = []
     if gone:
         parts.append(f"{len(gone)} files of the lake are not in it, such as {gone[0]}")
@@ -107,9 +107,9 @@ def difference_of(table: DeltaTable, expected: Collection[str]) -> str:
     return ", ".join(parts)
 
 
-def live_files(table: DeltaTable) -> set[str]:
-    """Returns the paths of all files of a table."""
-    return {str(path) for path in table.get_add_actions().column("path").to_pylist()}
+def live_files(table: DeltaTable) -> dict[str, str]:
+    """Returns the paths of all files of a table, each with what the log has for it."""
+    return {unquote(path): path for path in table.get_add_actions().column("path").to_pylist()}
 
 
 def _last_foreign(table: DeltaTable) -> str:
@@ -146,9 +146,9 @@ def rebuild(lake: Lake) -> int:
         )
     while True:
         table, now = open_table(lake), int(time.time() * 1000)
-        live = set() if table is None else live_files(table)
+        live = {} if table is None else live_files(table)
         folders = next(([*file.folders] for file in files.values()), [])
-        others, lost = sorted(live - files.keys()), sorted(files.keys() - live)
+        others, lost = sorted(live.keys() - files.keys()), sorted(files.keys() - live.keys())
         actions = [
             _info("RESTORE", now),
             {
@@ -160,7 +160,7 @@ def rebuild(lake: Lake) -> int:
             },
             {"protocol": _PROTOCOL},
             _schema_of(lake, table, folders),
-            *(_remove(path, now) for path in others),
+            *(_remove(live[path], now) for path in others),
             *(_added(files[path], now, is_new=False) for path in lost),
         ]
         if _write(lake, table, actions):
@@ -234,7 +234,7 @@ def _metadata(lake: Lake, manifest: Manifest, table: DeltaTable | None) -> list[
 def _schema_of(lake: Lake, table: DeltaTable | None, folders: Sequence[str]) -> dict[str, Any]:
     """Returns the entry that says what columns a table has."""
     columns = [_field(one) for one in lake.now.columns]
-    columns += [_field(Column(name, _FOLDER_KINDS[name])) for name in folders]
+    columns += [_field(column) for column in folder_columns(lake.now.columns, folders)]
     schema = {"type": "struct", "fields": columns}
     own = {
         "id": lake.identity.lake if table is None else str(table.metadata().id),
@@ -289,14 +289,18 @@ def _info(operation: str, now: int) -> dict[str, Any]:
 def _removed(path: str, now: int, folders: dict[str, dict[str, str]]) -> dict[str, Any]:
     known = {
         "extendedFileMetadata": False,
-        "partitionValues": folders[path.rpartition("/")[0]],
+        "partitionValues": _values(folders[path.rpartition("/")[0]]),
     }
-    found = _remove(path, now)
+    found = _remove(quote(path, "/="), now)
     return {"remove": {**found["remove"], **known}}
 
 
 def _remove(path: str, now: int) -> dict[str, Any]:
     return {"remove": {"path": path, "deletionTimestamp": now, "dataChange": False}}
+
+
+def _values(folders: Mapping[str, str]) -> dict[str, str | None]:
+    return {name: None if value == NO_VALUE else value for name, value in folders.items()}
 
 
 def _added(file: LakeFile, now: int, *, is_new: bool) -> dict[str, Any]:
@@ -307,8 +311,8 @@ def _added(file: LakeFile, now: int, *, is_new: bool) -> dict[str, Any]:
     }
     return {
         "add": {
-            "path": file.path,
-            "partitionValues": file.folders,
+            "path": quote(file.path, "/="),
+            "partitionValues": _values(file.folders),
             "size": file.size,
             "modificationTime": now,
             "dataChange": is_new,

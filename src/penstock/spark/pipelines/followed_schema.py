@@ -1,25 +1,52 @@
 """By which version of a subject the values of a lake become columns: the newest that has all columns of the lake."""
 
 import logging
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from ...api.schemas import ListVersions
-from ...errors import NotFound
-from ..typed import DATA, TypedValues
-from .schema import Column, is_grown, kind_of
+from ...errors import NotFound, Refused
+from ..typed import DATA, DATA_ERROR, TypedValues
+from .lake import LakeColumns
+from .rows import SCHEMA
+from .schema import RESERVED_FOLDERS, Column, is_grown, kind_of
 
 if TYPE_CHECKING:
     from ...client import Client
-    from .lake import LakeColumns
 
 _LOG = logging.getLogger("penstock.spark")
+_FOLDER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{,49}")
+_FOLDER_KINDS = ("string", "byte", "short", "integer", "long", "boolean", "date")
+
+
+def new_columns(client: "Client", subject: str, partition_by: str) -> LakeColumns:
+    """Returns the columns of a new lake, by the latest version of a subject. NotFound: there is none.
+
+    Refused: values have no such field, or its values are no names of folders.
+    """
+    values = TypedValues.of_version(client, subject)
+    if partition_by:
+        data = values.shape.arrow
+        place = data.get_field_index(partition_by) if pa.types.is_struct(data) else -1
+        kind = "" if place < 0 else kind_of(data.field(place).type)
+        if kind not in _FOLDER_KINDS:
+            raise Refused(
+                f"values of {subject} have no field {partition_by} of text, whole numbers, booleans or days: "
+                "they cannot be divided by it"
+            )
+        taken = {*SCHEMA.names, *RESERVED_FOLDERS, DATA, DATA_ERROR}
+        if partition_by.lower() in taken or not _FOLDER_NAME.fullmatch(partition_by):
+            raise Refused(f"{partition_by} cannot be the name of a folder, or is a column of lakes")
+    return LakeColumns(subject, values.schema_id, partition_by)
 
 
 class FollowedSchema:
     """The schema of a lake's values. A version that changes a column is passed over: no reader could read both."""
 
-    def __init__(self, columns: "LakeColumns") -> None:
+    def __init__(self, columns: LakeColumns) -> None:
         self.schema_id = columns.schema_id
         self._subject = columns.subject
         self._seen: list[int] = []

@@ -76,11 +76,15 @@ class Split(Enum):
     HOUR = "hour"
 
 
-class LakeColumns(msgspec.Struct, frozen=True):
-    """The schema by which the values of a lake are columns too, `data` and `data_error`: a version of a subject."""
+class LakeColumns(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The schema by which the values of a lake are columns too, `data` and `data_error`: a version of a subject.
+
+    `partition_by`: the field of `data` that divides the files, too; empty if none does.
+    """
 
     subject: str
     schema_id: int
+    partition_by: str = ""
 
 
 class LakeIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -468,3 +472,8 @@ def _identify(
     if columns is not None and columns.subject != subject:
         what = f"columns of {subject}" if subject else "no columns of a schema"
         raise Refused(f"{root} has {what}, not of {columns.subject}; use another lake")
+    divided_by = "" if known.columns is None else known.columns.partition_by
+    if columns is not None and columns.partition_by not in {"", divided_by}:
+        raise Refused(
+            f"{root} is divided by {divided_by or 'no field'}, not by {columns.partition_by}; use another lake"
+        )

@@ -10,7 +10,7 @@ file, or in a gap. A commit with `replaced` merges files: it has the same rows i
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -22,6 +22,9 @@ from .schema import Column
 FORMAT = 2
 # A topic that is compacted by key may have a gap beside each message; the number of all is kept in any case.
 GAPS_LISTED_MAX = 1000
+
+# Hive's name for the folder of rows that have no value in the column of a folder.
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 T = TypeVar("T")
 
@@ -162,6 +165,16 @@ def require_next(lake: str, number: int, head: str, manifest: Manifest) -> None:
         raise Damaged(f"commit {number} is missing, the next is {manifest.commit}")
     if manifest.previous != head:
         raise Damaged(f"commit {number} does not follow the commit before: one was replaced")
+
+
+def folder_path(folders: Mapping[str, str]) -> str:
+    """Returns where files of some folders are, below the lake. Values are written as Hive and Spark read them."""
+    return "/".join(f"{name}={''.join(map(_escaped, value))}" for name, value in folders.items())
+
+
+def _escaped(character: str) -> str:
+    is_plain = character.isalnum() or character in "-_." or not character.isascii()
+    return character if is_plain else f"%{ord(character):02X}"
 
 
 def require_inside(file: LakeFile) -> None:

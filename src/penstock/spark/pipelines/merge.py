@@ -13,7 +13,7 @@ import pyarrow as pa
 from ...errors import DamagedFile
 from .file_hash import hash_of
 from .lake import Lake
-from .manifest import LakeFile, Manifest
+from .manifest import LakeFile, Manifest, folder_path
 from .rows import content_checksum
 from .schema import arrow_schema, with_columns
 from .state import LakeState
@@ -97,7 +97,7 @@ def compact(
 def _merge(lake: Lake, merge: Merge, attempt: str, compression: str) -> LakeFile:
     """Write the rows of some files into one. Returns it."""
     first, last = merge.files[0], merge.files[-1]
-    folder = "".join(f"{name}={value}/" for name, value in first.folders.items())
+    folder = f"{folder_path(first.folders)}/" if first.folders else ""
     commit = lake.next_commit
     name = f"p{first.partition:05d}-{first.first:020d}" if first.topic else "rows"
     path = f"{folder}{name}-{commit:08d}-{attempt}.parquet"

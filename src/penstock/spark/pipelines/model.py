@@ -96,7 +96,8 @@ class PythonTransform:
 class LakeSink:
     """A lake. `group` publishes the progress in the broker; `hold_retention` has the topics wait for it.
 
-    `subject`: the values of a new lake are typed columns, too, by the latest version of this subject.
+    `subject`: the values of a new lake are typed columns, too, by the latest version of this subject. `partition_by`:
+    a field of them divides the files, too.
     """
 
     lake: str
@@ -111,6 +112,7 @@ class LakeSink:
     on_repeat: Then = Then.REFUSE
     if_older: Then = Then.REFUSE
     subject: str = ""
+    partition_by: str = ""
     max_messages_per_commit: int = 2_000_000
     max_messages_per_file: int = 500_000
 

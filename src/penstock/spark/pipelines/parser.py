@@ -340,6 +340,8 @@ class _Links:
             named = [self.sources.get(one) for one in sink.inputs]
             if not all(isinstance(one, FilesSource) for one in named):
                 self.parser.problem(f"{where}: a topic is loaded from sources that are files")
+        elif isinstance(sink, LakeSink) and sink.partition_by and not sink.subject:
+            self.parser.problem(f"{where}.partition_by: a field of typed values: give subject, too")
         elif isinstance(sink, LakeSink) and sink.subject and not self._is_one_topic(sink):
             self.parser.problem(f"{where}.subject: values are typed for a lake of one topic")
         elif isinstance(sink, LakeSink) and len(sink.inputs) > 1:

@@ -4,10 +4,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...codec.arrow import int64s_of, of_numbers
 from ...codec.checksum import checksum
+from ..typed import DATA
 from .lake import Split
+from .manifest import NO_VALUE
 
 # The columns of a lake. Spark and Delta have neither nanoseconds nor unsigned numbers, so the part of a timestamp
 # below the microsecond has its own column.
@@ -44,6 +47,8 @@ SCHEMA = pa.schema(
     ]
 )
 _NS_PER_US = 1000
+# A folder's name has at most 255 bytes, and a byte of a value may take three of them.
+_FOLDER_VALUE_BYTES_MAX = 64
 _US_PER = {Split.DAY: 86_400_000_000, Split.HOUR: 3_600_000_000}
 
 
@@ -92,18 +97,37 @@ def by_time(batch: pa.RecordBatch, split: Split) -> list[tuple[int, pa.RecordBat
     return [(int(one), batch.filter(_mask(numbers == one))) for one in np.unique(numbers)]
 
 
+def by_value(batch: pa.RecordBatch, field: str) -> list[tuple[str, pa.RecordBatch]]:
+    """Returns the rows of a batch by a field of their `data`, each part in the order of offsets.
+
+    Rows without a value have `NO_VALUE`, and so do those with an empty one, or one that is no name of a folder.
+    """
+    if not field:
+        return [("", batch)]
+    texts = pc.struct_field(batch.column(DATA), field).cast(pa.string())
+    size = pc.binary_length(texts)
+    fits = pc.and_(pc.greater(size, 0), pc.less_equal(size, _FOLDER_VALUE_BYTES_MAX))
+    values = pc.if_else(fits, texts, pa.scalar(None, pa.string()))
+    known = values.fill_null(NO_VALUE).dictionary_encode()
+    names, places = known.dictionary.to_pylist(), known.indices.to_numpy()
+    if len(names) == 1:
+        return [(names[0], batch)]
+    return [(name, batch.filter(_mask(places == place))) for place, name in enumerate(names)]
+
+
 def _mask(is_wanted: np.ndarray) -> pa.BooleanArray:
     bits = pa.py_buffer(np.packbits(is_wanted, bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), len(is_wanted), [None, bits])
 
 
-def folders_of(number: int, split: Split) -> dict[str, str]:
-    """Returns the folders for a day or hour since 1970, by the name of their column."""
+def folders_of(number: int, split: Split, field: str = "", value: str = "") -> dict[str, str]:
+    """Returns the folders for a day or hour since 1970, and for a value of a field, by the name of their column."""
+    own = {field: value} if field else {}
     if split is Split.NONE:
-        return {}
+        return own
     days, hour = (number, 0) if split is Split.DAY else divmod(number, 24)
     folders = {"date": str(np.datetime64(days, "D"))}
-    return folders if split is Split.DAY else {**folders, "hour": f"{hour:02d}"}
+    return {**folders, **own} if split is Split.DAY else {**folders, "hour": f"{hour:02d}", **own}
 
 
 def content_checksum(column: pa.Array, before: int = 0) -> int:

@@ -14,6 +14,7 @@ from .archive import (
     preview,
     query_topics,
 )
+from .followed_schema import new_columns
 from .lake import Lake, LakeColumns, LakeReader, TableFormat, exists
 from .load import Load, LoadOptions
 from .manifest import Manifest
@@ -130,7 +131,12 @@ def open_lake(sink: LakeSink, remote: Remote | None = None) -> Lake:
     columns = None
     if sink.subject and remote is not None:
         with remote.connect() as client:
-            columns = LakeColumns(sink.subject, client.schema(sink.subject).schema_id)
+            # Of a lake that is there they are only compared: it goes on, whatever the latest version has.
+            columns = (
+                LakeColumns(sink.subject, 0, sink.partition_by)
+                if exists(sink.lake)
+                else new_columns(client, sink.subject, sink.partition_by)
+            )
     return Lake(
         lake_address(sink.lake),
         table=sink.table,

@@ -6,13 +6,14 @@ read both.
 Types have the names of Delta and Spark: `long`, `timestamp`, {"type": "struct", "fields": [...]}.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from ...errors import Refused
+from ..typed import DATA
 
 Kind = str | dict[str, Any]
 
@@ -30,6 +31,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+RESERVED_FOLDERS: dict[str, Kind] = {"topic": "string", "date": "date", "hour": "string"}
 _NAMES = {kind: name for name, kind in _PLAIN.items()}
 
 
@@ -113,6 +115,14 @@ def _field(column: Column) -> pa.Field:
 def columns_of(fields: pa.Schema | Sequence[pa.Field]) -> list[Column]:
     """Returns the columns of an Arrow schema. Refused: a lake cannot hold one."""
     return [Column(one.name, kind_of(one.type), one.nullable) for one in fields]
+
+
+def folder_columns(columns: Sequence[Column], folders: Iterable[str]) -> list[Column]:
+    """Returns the columns that are folders: of topic and time, and of a field of `data`, which has its type."""
+    data = next((one.type for one in columns if one.name == DATA), None)
+    fields = data["fields"] if isinstance(data, dict) else []
+    kinds = {one["name"]: one["type"] for one in fields} | RESERVED_FOLDERS
+    return [Column(name, kinds[name]) for name in folders]
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:

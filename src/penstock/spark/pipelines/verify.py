@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from ...errors import Damaged, FileMissing, NotFound
 from ...model import TopicPartition
+from ..typed import DATA
 from .file_hash import hash_of
 from .lake import CHECKPOINTS, LakeReader, TableFormat
-from .manifest import Gap, LakeFile, Manifest, Span
+from .manifest import Gap, LakeFile, Manifest, Span, folder_path
 from .partitions import NOT_ASKED, BrokerPartition, kept_fetches, query_topic
-from .rows import by_time, content_checksum, folders_of, gaps_in
+from .rows import by_time, by_value, content_checksum, folders_of, gaps_in
 from .state import LakeState
 
 if TYPE_CHECKING:
@@ -285,8 +286,10 @@ def check_file(
 
 def _folder_problem(file: LakeFile) -> str | None:
     """Readers take the topic and the day of a row from the folder of its file."""
-    folder = "/".join(f"{name}={value}" for name, value in file.folders.items())
-    if file.path.rpartition("/")[0] != folder or file.folders.get("topic", "") != file.topic:
+    if (
+        file.path.rpartition("/")[0] != folder_path(file.folders)
+        or file.folders.get("topic", "") != file.topic
+    ):
         return f"it is not in the folder of its topic, {file.topic or 'none'}"
     return None
 
@@ -315,14 +318,17 @@ def _rows_problem(file: LakeFile, offsets: Offsets) -> str | None:
 
 def _content_problem(files: LakeReader, file: LakeFile) -> str | None:
     keys = values = 0
-    split = files.identity.split
-    for batch in files.batches(file, ("key", "value", "timestamp")):
+    split, columns = files.identity.split, files.identity.columns
+    field = "" if columns is None else columns.partition_by
+    names = ("key", "value", "timestamp", *([f"{DATA}.{field}"] if field else []))
+    for batch in files.batches(file, names):
         keys = content_checksum(batch.column(0), keys)
         values = content_checksum(batch.column(1), values)
-        for number, _ in by_time(batch, split):
-            folders = {"topic": file.topic, **folders_of(number, split)}
-            if folders != file.folders:
-                return f"it has messages of {'/'.join(folders.values())}"
+        for number, rows in by_time(batch, split):
+            for value, _ in by_value(rows, field):
+                folders = {"topic": file.topic, **folders_of(number, split, field, value)}
+                if folders != file.folders:
+                    return f"it has messages of {'/'.join(folders.values())}"
     if keys != file.keys or values != file.values:
         return "its keys or values are not those that were read from the broker"
     return None

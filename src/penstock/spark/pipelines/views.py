@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ...errors import PenstockError, Refused
 from .lake import LakeReader
-from .manifest import LakeFile
+from .manifest import NO_VALUE, LakeFile
 from .model import (
     FilesSource,
     LakeSource,
@@ -24,7 +24,7 @@ from .model import (
     SqlTransform,
     TopicSource,
 )
-from .schema import Column, arrow_schema, with_columns
+from .schema import Column, arrow_schema, folder_columns, with_columns
 from .spark_errors import is_spark_error, spark_errors
 from .store import S3_SCHEME
 from .task_runner import SparkTaskRunner
@@ -113,9 +113,7 @@ def lake_rows(spark: "SparkSession", root: str, as_of: str | None = None) -> "Da
 
 def row_schema(columns: Sequence[Column], file: LakeFile) -> pa.Schema:
     """Returns the schema of a lake's rows: its columns, and those that are folders."""
-    kinds = {name: pa.date32() if name == "date" else pa.string() for name in file.folders}
-    folders = [pa.field(name, kind) for name, kind in kinds.items()]
-    return pa.schema([*arrow_schema(columns), *folders])
+    return arrow_schema([*columns, *folder_columns(columns, file.folders)])
 
 
 def require_bucket_in_tasks(spark: "SparkSession", root: str) -> None:
@@ -173,7 +171,8 @@ class FileRead:
                     found = rows
                     for name, value in file.folders.items():
                         kind = self.schema.field(name).type
-                        column = pa.repeat(pa.scalar(value), rows.num_rows).cast(kind)
+                        own = pa.scalar(None if value == NO_VALUE else value, pa.string())
+                        column = pa.repeat(own, rows.num_rows).cast(kind)
                         found = found.append_column(name, column)
                     yield with_columns(found, self.schema)
 

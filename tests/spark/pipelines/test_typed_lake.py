@@ -1,0 +1,172 @@
+"""Lakes whose values are columns, too: which schema they follow, and how a field of them divides the files."""
+
+import json
+from collections import Counter
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from penstock.api.schemas import Level, SetCompatibility
+from penstock.cli.exits import Exit
+from penstock.errors import Refused
+from penstock.spark.pipelines import task_files
+from penstock.spark.pipelines.delta import publish as to_delta
+from penstock.spark.pipelines.lake import Lake, LakeColumns, LakeReader, TableFormat
+from penstock.spark.pipelines.merge import compact
+from penstock.spark.pipelines.verify import verify
+
+from .rigs import archived
+
+LINE = {
+    "type": "record",
+    "name": "Line",
+    "fields": [
+        {"name": "n", "type": "int"},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ],
+}
+
+
+def typed_rows(root):
+    return sorted(
+        (
+            row
+            for path in LakeReader(root).paths()
+            for row in pq.ParquetFile(path).read().to_pylist()
+        ),
+        key=lambda row: row["offset"],
+    )
+
+
+@pytest.mark.parametrize("table", TableFormat)
+def test_values_are_typed_columns_and_what_does_not_parse_has_its_place(client, tmp_path, table):
+    topic = f"typed-{table.value}"
+    client.create_topic(topic, partitions=1)
+    schema = client.register_schema(f"{topic}-value", json.dumps(LINE))
+    lines = [{"n": number, "tags": ["a"] * number} for number in range(3)]
+    for one in lines:
+        client.publish(topic, schema.encode(one), partition=0)
+    client.publish(topic, b"junk", partition=0)
+    client.publish(topic, None, key="k", partition=0)
+    columns = LakeColumns(f"{topic}-value", schema.schema_id)
+    publish_more = to_delta if table is TableFormat.DELTA else None
+    options = {"table": table, "publish": publish_more}
+    archived(tmp_path, client.url, topic, columns=columns, **options)
+    rows = typed_rows(tmp_path)
+    assert [one["data"] for one in rows] == [*lines, None, None]
+    assert [one["data_error"] is None for one in rows] == [True, True, True, False, True]
+    assert rows[3]["value"] == b"junk"
+
+    # A later version adds its field, which rows from before have as null.
+    later = {**LINE, "fields": [*LINE["fields"], field("to", "all"), field("by", "me")]}
+    newer = client.register_schema(f"{topic}-value", json.dumps(later))
+    line = {"n": 9, "tags": [], "to": "you", "by": "me"}
+    client.publish(topic, newer.encode(line), partition=0)
+    archived(tmp_path, client.url, topic, **options)
+    assert typed_rows(tmp_path)[-1]["data"] == line
+
+    # One that leaves a field out or changes it does not: its values are read as those before.
+    client.execute(SetCompatibility(f"{topic}-value", Level.NONE))
+    for other in (LINE, {**LINE, "fields": [{**LINE["fields"][0], "type": "string"}]}):
+        client.register_schema(f"{topic}-value", json.dumps(other))
+    client.publish(topic, schema.encode(lines[1]), partition=0)
+    archived(tmp_path, client.url, topic, **options)
+    assert typed_rows(tmp_path)[-1]["data"] == {**lines[1], "to": "all", "by": "me"}
+
+    with Lake(tmp_path, **options) as lake:
+        (merged,) = compact(lake)
+        (whole,) = (lake.batches(one) for one in merged.files)
+        data = [row["data"] for batch in whole for row in batch.to_pylist()]
+    assert data[1] == {**lines[1], "to": None, "by": None}
+    assert data[3:] == [None, None, line, {**lines[1], "to": "all", "by": "me"}]
+    report = verify(LakeReader(tmp_path), client, is_content_read=True)
+    assert (report.problems, report.rows) == ([], 7)
+    if table is TableFormat.DELTA:
+        found = DeltaTable(str(tmp_path)).to_pyarrow_table(columns=["data"])
+        assert found.column("data").to_pylist() == data
+
+
+def field(name, default):
+    return {"name": name, "type": "string", "default": default}
+
+
+def test_the_columns_of_a_lake_stay(tmp_path):
+    columns = LakeColumns("orders-value", 7)
+    with Lake(tmp_path / "typed", columns=columns):
+        pass
+    with Lake(tmp_path / "typed", columns=LakeColumns("orders-value", 9)) as lake:
+        assert lake.identity.columns == columns
+    with Lake(tmp_path / "plain"):
+        pass
+    for root in ("typed", "plain"):
+        with pytest.raises(Refused):
+            Lake(tmp_path / root, columns=LakeColumns("other-value", 7))
+
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "country", "type": ["null", "string"]}, {"name": "size", "type": "int"}],
+}
+COUNTRIES = ["DE", "a/b: 100% é", "", None, "DE", "x" * 65, "..", "de"]
+
+
+@pytest.mark.parametrize("table", TableFormat)
+def test_a_lake_is_divided_by_a_field_of_its_values(client, said, tmp_path, table):
+    topic, lake = f"divided-{table.value}", str(tmp_path / "lake")
+    client.create_topic(topic, partitions=1)
+    schema = client.register_schema(f"{topic}-value", json.dumps(ORDER))
+    words = ["archive", "run", topic, "--to", lake, "--subject", f"{topic}-value", "--once"]
+    words += ["--partition-by", "country", "--table", table.value, "--server", client.url]
+    for size in range(2):
+        for country in COUNTRIES:
+            client.publish(topic, schema.encode({"country": country, "size": size}))
+        client.publish(topic, b"junk")
+        said(*words)
+    expected = Counter({"DE": 4, "a/b: 100% é": 2, "..": 2, "de": 2, None: 8})
+
+    def check():
+        report = verify(LakeReader(lake), client, is_content_read=True)
+        assert (report.problems, report.rows) == ([], 18)
+        found = ds.dataset(LakeReader(lake).paths(), partitioning="hive", partition_base_dir=lake)
+        if table is TableFormat.DELTA:
+            found = DeltaTable(lake).to_pyarrow_dataset()
+            some = DeltaTable(lake).to_pyarrow_table(filters=[("country", "=", "a/b: 100% é")])
+            assert some.column("country").to_pylist() == ["a/b: 100% é"] * 2
+        countries = found.to_table(columns=["country"]).column("country").to_pylist()
+        assert Counter(countries) == expected
+
+    check()
+    said("archive", "compact", lake)
+    check()
+    assert len(LakeReader(lake).state().files) == len(expected)
+    other = [*words[:-5], "size", *words[-4:]]
+    assert "divided by country, not by size" in said(*other, code=Exit.REFUSED)
+
+
+@pytest.mark.parametrize("field", ["nothing", "tags", "offset", "a-b"])
+def test_a_field_that_is_no_folder_is_refused_and_makes_no_lake(
+    client, topic, said, tmp_path, field
+):
+    fields = [*LINE["fields"], {"name": "offset", "type": "long"}, {"name": "a_b", "type": "long"}]
+    subject = f"{field}-value"
+    client.register_schema(subject, json.dumps({**LINE, "fields": fields}))
+    words = ["archive", "run", topic, "--to", str(tmp_path / "lake"), "--once"]
+    words += ["--partition-by", field, "--server", client.url]
+    said(*words, "--subject", subject, code=Exit.REFUSED)
+    said(*words, code=Exit.REFUSED)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_field_with_too_many_values_is_refused_by_name(client, topic, tmp_path, monkeypatch):
+    monkeypatch.setattr(task_files, "_FIELD_FILES_MAX", 3)
+    schema = client.register_schema(f"{topic}-value", json.dumps(ORDER))
+    for country in "abcd":
+        value = schema.encode({"country": country, "size": 1})
+        client.publish(topic, value, partition=0)
+    columns = LakeColumns(f"{topic}-value", schema.schema_id, "country")
+    with pytest.raises(Refused, match="too many values of country"):
+        archived(tmp_path, client.url, topic, columns=columns)
+    assert LakeReader(tmp_path).state().commits == 0
