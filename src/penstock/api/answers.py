@@ -85,6 +85,10 @@ class Answer(Command[list[LeaseOutcome | PenstockError]], frozen=True):
     def topics(self) -> Iterable[str]:
         return {answer.topic for answer in self.answers}
 
+    def may_be_repeated(self) -> bool:
+        # A second nack finds its lease over, which would look like a failure.
+        return all(answer.kind in {Kind.ACK, Kind.EXTEND} for answer in self.answers)
+
     def pieces(self) -> Sequence[Self]:
         answers = self.answers
         if len(answers) <= _ANSWERS_A_PIECE:

@@ -42,6 +42,9 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     # Bytes of its msgpack. None: it carries contents, which have limits of their own, and may fill a frame.
     packed_bytes_max: ClassVar[int | None] = PACKED_BYTES_MAX
 
+    # Carried out twice it does no more than once: a client whose reply was lost asks for it again.
+    is_repeatable: ClassVar[bool] = True
+
     # Its reply waits for the disk, whatever the fsync policy says and however little the client would wait for.
     is_durable: ClassVar[bool] = False
 
@@ -52,6 +55,10 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     def is_large(self) -> bool:
         """Whether it has so many items that it takes more than a few milliseconds."""
         return False
+
+    def may_be_repeated(self) -> bool:
+        """Whether it `is_repeatable`, or what is in it makes it so, such as idempotency keys."""
+        return self.is_repeatable
 
     def pieces(self) -> Sequence[Self]:
         """The command in parts that each take about a millisecond; itself alone if it does."""

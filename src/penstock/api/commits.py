@@ -40,6 +40,7 @@ class StageNamed(Command[Sequence[Staged]], frozen=True):
 
     action: ClassVar[Action] = Action.PUBLISH
     packed_bytes_max: ClassVar[int | None] = None
+    is_repeatable: ClassVar[bool] = False
     staging: str
     topic: str
     messages: Annotated[Sequence[Message], items(PUBLISH_MESSAGES_MAX)]

@@ -211,6 +211,7 @@ class RedriveDeadLetters(Command[RedriveReply], frozen=True):
     action: ClassVar[Action] = Action.REDRIVE
     packed_bytes_max: ClassVar[int | None] = None
     is_walk: ClassVar[bool] = True
+    is_repeatable: ClassVar[bool] = False
     topic: str
     selection: Selection = ALL
     target: Target = Target.TOPIC

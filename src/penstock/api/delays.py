@@ -116,6 +116,7 @@ class CancelDelayed(Command[DelayedMessage], frozen=True):
     """
 
     action: ClassVar[Action] = Action.CHANGE_DELAYED
+    is_repeatable: ClassVar[bool] = False
     topic: str
     which: DelayedId | bytes
     wants_message: bool = True

@@ -80,6 +80,7 @@ class CloseGroup(GroupCommand[None], frozen=True):
 
     action: ClassVar[Action] = Action.CHANGE_GROUP
     is_walk: ClassVar[bool] = True
+    is_repeatable: ClassVar[bool] = False
 
 
 class ListGroups(ScopedCommand[dict[str, list[str]]], frozen=True):

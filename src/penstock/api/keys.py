@@ -52,6 +52,7 @@ class CreateKey(Command[NewKey], frozen=True):
 
     action: ClassVar[Action] = Action.CHANGE_KEYS
     is_structural: ClassVar[bool] = True
+    is_repeatable: ClassVar[bool] = False
     name: str
     role: Role
     prefixes: Names = ()
@@ -67,6 +68,7 @@ class RotateKey(Command[NewKey], frozen=True):
 
     action: ClassVar[Action] = Action.CHANGE_KEYS
     is_structural: ClassVar[bool] = True
+    is_repeatable: ClassVar[bool] = False
     key_id: str
     grace_ms: int
     within: Names = ()
@@ -80,6 +82,7 @@ class RevokeKey(Command[None], frozen=True):
 
     action: ClassVar[Action] = Action.CHANGE_KEYS
     is_structural: ClassVar[bool] = True
+    is_repeatable: ClassVar[bool] = False
     key_id: str
     within: Names = ()
     is_forced: bool = False

@@ -144,10 +144,14 @@ class Publish(_ToTopic, frozen=True):
     messages: Messages
     partition: int | None = None
 
+    def may_be_repeated(self) -> bool:
+        return all(message.idempotency_key for message in self.messages)
+
 
 class PublishValues(_ToTopic, frozen=True):
     """Store bare values in the partition whose turn it is, as one batch, all or none; where each of them is."""
 
+    is_repeatable: ClassVar[bool] = False
     values: Values
 
 
@@ -201,6 +205,7 @@ class BatchStored(NamedTuple):
 class PublishBatch(StoreMessages[BatchStored], frozen=True):
     """Store a batch that a client encoded, whole; with a producer's marks a repeat gets the first result."""
 
+    is_repeatable: ClassVar[bool] = False
     partition: int
     batch: Buffer
 
@@ -229,10 +234,14 @@ class Schedule(_ToTopic, frozen=True):
     def is_large(self) -> bool:
         return self.partition is None and len(self.delayed) > LARGE_DELAYED
 
+    def may_be_repeated(self) -> bool:
+        return all(delayed.message.idempotency_key for delayed in self.delayed)
+
 
 class ScheduleValues(_ToTopic, frozen=True):
     """Store bare values that are to come at one time, in the partition whose turn it is; where each of them is."""
 
+    is_repeatable: ClassVar[bool] = False
     values: Values
     due_ns: int
 
@@ -250,3 +259,6 @@ class PublishEach(StoreMessages[list[PublishOutcome]], frozen=True):
 
     def is_large(self) -> bool:
         return len(self.messages) > LARGE_MESSAGES
+
+    def may_be_repeated(self) -> bool:
+        return all(message.idempotency_key for message in self.messages)

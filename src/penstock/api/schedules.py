@@ -100,6 +100,7 @@ class CreateSchedule(_OfSchedule[ScheduleDescription], frozen=True):
 
     action: ClassVar[Action] = Action.CHANGE_SCHEDULES
     packed_bytes_max: ClassVar[int | None] = None
+    is_repeatable: ClassVar[bool] = False
     recurrence: Recurrence
     partition: int | None = None
 
@@ -144,6 +145,7 @@ class DeleteSchedule(_OfSchedule[None], frozen=True):
     """Publish nothing more of it. What was published stays. NotFound."""
 
     action: ClassVar[Action] = Action.CHANGE_SCHEDULES
+    is_repeatable: ClassVar[bool] = False
 
 
 class RunSchedule(_OfSchedule[Published], frozen=True):
@@ -153,3 +155,4 @@ class RunSchedule(_OfSchedule[Published], frozen=True):
     """
 
     action: ClassVar[Action] = Action.CHANGE_SCHEDULES
+    is_repeatable: ClassVar[bool] = False

@@ -67,6 +67,7 @@ class CreateTopic(Command[None], frozen=True):
     action: ClassVar[Action] = Action.CREATE_TOPIC
     is_long: ClassVar[bool] = True
     is_walk: ClassVar[bool] = True
+    is_repeatable: ClassVar[bool] = False
     name: str
     partitions: int
     settings: Annotated[Mapping[str, Any], items(SETTINGS_MAX)] = {}
@@ -96,6 +97,7 @@ class AddPartitions(Command[int], frozen=True):
     action: ClassVar[Action] = Action.CONFIGURE_TOPIC
     is_long: ClassVar[bool] = True
     is_walk: ClassVar[bool] = True
+    is_repeatable: ClassVar[bool] = False
     name: str
     total: int
 
@@ -112,6 +114,7 @@ class DeleteTopic(Command[None], frozen=True):
     action: ClassVar[Action] = Action.DELETE_TOPIC
     is_structural: ClassVar[bool] = True
     is_walk: ClassVar[bool] = True
+    is_repeatable: ClassVar[bool] = False
     name: str
 
     def topics(self) -> Iterable[str]:

@@ -98,6 +98,7 @@ class Stage(OfProducer, Command[Sequence[Staged]], frozen=True):
     action: ClassVar[Action] = Action.PUBLISH
     packed_bytes_max: ClassVar[int | None] = None
     is_durable: ClassVar[bool] = True
+    is_repeatable: ClassVar[bool] = False
     topic: str
     messages: Annotated[Sequence[Message], items(PUBLISH_MESSAGES_MAX)]
     partition: int | None = None

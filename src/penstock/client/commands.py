@@ -3,64 +3,17 @@
 import re
 import time
 from datetime import datetime
-from typing import Any
 
-from ..api.answers import Answer, Kind
 from ..api.arguments import text, utf8, whole_number
-from ..api.command import Command
-from ..api.commits import StageNamed
-from ..api.dead_letters import RedriveDeadLetters
-from ..api.delays import CancelDelayed
-from ..api.groups import CloseGroup
-from ..api.keys import CreateKey, RevokeKey, RotateKey
-from ..api.publish import Acks, Publish, PublishBatch, PublishEach, PublishValues, Schedule
-from ..api.schedules import CreateSchedule, DeleteSchedule, RunSchedule
+from ..api.publish import Acks
 from ..api.start import EARLIEST, LATEST, Start
-from ..api.topics import AddPartitions, CreateTopic, DeleteTopic
-from ..api.transactions import Stage
 from ..api.units import Moment, duration_ns, moment_ns
 from ..errors import Refused
 
-_ONCE = frozenset(
-    {
-        AddPartitions,
-        CancelDelayed,
-        CloseGroup,
-        CreateKey,
-        CreateSchedule,
-        CreateTopic,
-        DeleteSchedule,
-        DeleteTopic,
-        PublishBatch,
-        PublishValues,
-        RedriveDeadLetters,
-        RevokeKey,
-        RotateKey,
-        RunSchedule,
-        Stage,
-        StageNamed,
-    }
-)
-# A second nack finds its lease over, which would look like a failure.
-_REPEATABLE_ANSWERS = frozenset({Kind.ACK, Kind.EXTEND})
 _ERROR = 1
 _SPAN = re.compile(r"[0-9.]+ ?[a-z]+", re.ASCII)
 _ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 _TIME_NS_MAX = (1 << 63) - 1
-
-
-def is_repeatable(command: Command[Any]) -> bool:
-    """Whether a command that is carried out twice does no more than once; then a lost reply is asked for again.
-
-    A publish is, if every message has an idempotency key.
-    """
-    if isinstance(command, Publish | PublishEach):
-        return all(one.idempotency_key for one in command.messages)
-    if isinstance(command, Schedule):
-        return all(one.message.idempotency_key for one in command.delayed)
-    if isinstance(command, Answer):
-        return all(one.kind in _REPEATABLE_ANSWERS for one in command.answers)
-    return type(command) not in _ONCE
 
 
 def is_error_reply(body: memoryview) -> bool:

@@ -14,7 +14,7 @@ from ...api.wire import Reply, decode_reply
 from ...errors import BadAnswer, BadRequest, NotLeader, PenstockError, Refused, Unreachable
 from ..address import Address, checked_key
 from ..calls import WAIT_S_MAX, Call, limits_of
-from ..commands import is_error_reply, is_repeatable
+from ..commands import is_error_reply
 from ..forks import note_made
 from ..retry import Breaker, RetryPolicy, chance
 from ..settings import ClientSettings
@@ -87,7 +87,7 @@ class Connector:
             except PenstockError as error:
                 if on_failure is not None:
                     on_failure(error)
-                repeats = is_repeatable(command) if may_repeat is None else may_repeat
+                repeats = command.may_be_repeated() if may_repeat is None else may_repeat
                 if not self.pause(error, tries, until_s, is_repeatable=repeats):
                     raise
 
