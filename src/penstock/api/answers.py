@@ -103,6 +103,12 @@ class TakeBack(Answer, frozen=True):
     """Answers that an administrator gives instead of the consumers that hold the messages."""
 
     action: ClassVar[Action] = Action.CHANGE_GROUP
+    audit_line: ClassVar[str] = "{command.where}: messages taken back"
+
+    @property
+    def where(self) -> str:
+        """Topics of the messages."""
+        return ", ".join(sorted(self.topics()))
 
 
 class OffsetKind(Enum):

@@ -39,6 +39,11 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     # Takes several syncs: a driver gives it again, until its reply `is_complete`. The node goes on meanwhile.
     takes_steps: ClassVar[bool] = False
 
+    # Its line in the audit log, if it has one, with attributes of the `command` and of its `reply`.
+    audit_line: ClassVar[str] = ""
+    # The line is there before it is carried out, without its reply, and goes if it is refused.
+    is_audited_first: ClassVar[bool] = False
+
     # Bytes of its msgpack. None: it carries contents, which have limits of their own, and may fill a frame.
     packed_bytes_max: ClassVar[int | None] = PACKED_BYTES_MAX
 
@@ -63,6 +68,14 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     def pieces(self) -> Sequence[Self]:
         """The command in parts that each take about a millisecond; itself alone if it does."""
         return (self,)
+
+    def is_audited(self) -> bool:
+        """Whether the audit log has a line of it: not of one that changes nothing this time."""
+        return bool(self.audit_line)
+
+    def audit_text(self, reply: R | None = None) -> str:
+        """What the audit log says of it, once there is a reply or before, as `is_audited_first` has it."""
+        return self.audit_line.format(command=self, reply=reply)
 
     def end_of(self) -> int | str:
         """What comes to its end with a command that takes steps: a producer's transaction, by its id, or a name's."""

@@ -209,6 +209,9 @@ class ResetCommitName(Command[CommitNameFacts], frozen=True):
     """
 
     action: ClassVar[Action] = Action.ABORT_TRANSACTION
+    audit_line: ClassVar[str] = (
+        "commit name {command.name} forgotten, its last sequence was {reply.sequence}"
+    )
     name: str
 
     def topics(self) -> Iterable[str]:

@@ -181,6 +181,7 @@ class DiscardDeadLetters(Command[DiscardReply], frozen=True):
 
     action: ClassVar[Action] = Action.DISCARD
     is_walk: ClassVar[bool] = True
+    audit_line: ClassVar[str] = "{command.topic}: {reply.discarded} dead letters discarded"
     topic: str
     selection: Selection = ALL
     limit: int = REDRIVE_LIMIT
@@ -188,6 +189,9 @@ class DiscardDeadLetters(Command[DiscardReply], frozen=True):
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)
+
+    def is_audited(self) -> bool:
+        return not self.is_dry_run
 
 
 class RedriveReply(msgspec.Struct, frozen=True):
@@ -212,6 +216,9 @@ class RedriveDeadLetters(Command[RedriveReply], frozen=True):
     packed_bytes_max: ClassVar[int | None] = None
     is_walk: ClassVar[bool] = True
     is_repeatable: ClassVar[bool] = False
+    audit_line: ClassVar[str] = (
+        "{command.topic}: {reply.redriven} dead letters to the {command.target.value}"
+    )
     topic: str
     selection: Selection = ALL
     target: Target = Target.TOPIC
@@ -221,3 +228,6 @@ class RedriveDeadLetters(Command[RedriveReply], frozen=True):
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)
+
+    def is_audited(self) -> bool:
+        return not self.is_dry_run

@@ -81,6 +81,7 @@ class CloseGroup(GroupCommand[None], frozen=True):
     action: ClassVar[Action] = Action.CHANGE_GROUP
     is_walk: ClassVar[bool] = True
     is_repeatable: ClassVar[bool] = False
+    audit_line: ClassVar[str] = "group {command.group} deleted"
 
 
 class ListGroups(ScopedCommand[dict[str, list[str]]], frozen=True):
@@ -351,6 +352,7 @@ class ResetGroup(GroupCommand[dict[str, list[Move]]], frozen=True, kw_only=True)
 
     action: ClassVar[Action] = Action.CHANGE_GROUP
     is_walk: ClassVar[bool] = True
+    audit_line: ClassVar[str] = "group {command.group} to {command.to}"
     to: Start
     partitions: Annotated[tuple[int, ...], items(NAMES_MAX), DISTINCT] | None = None
     is_forced: bool = False

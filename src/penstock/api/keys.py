@@ -53,6 +53,10 @@ class CreateKey(Command[NewKey], frozen=True):
     action: ClassVar[Action] = Action.CHANGE_KEYS
     is_structural: ClassVar[bool] = True
     is_repeatable: ClassVar[bool] = False
+    audit_line: ClassVar[str] = (
+        "key {command.key_id} ({command.name}, {command.role.value}) created"
+    )
+    is_audited_first: ClassVar[bool] = True
     name: str
     role: Role
     prefixes: Names = ()
@@ -69,6 +73,8 @@ class RotateKey(Command[NewKey], frozen=True):
     action: ClassVar[Action] = Action.CHANGE_KEYS
     is_structural: ClassVar[bool] = True
     is_repeatable: ClassVar[bool] = False
+    audit_line: ClassVar[str] = "key {command.key_id} rotated"
+    is_audited_first: ClassVar[bool] = True
     key_id: str
     grace_ms: int
     within: Names = ()
@@ -83,6 +89,8 @@ class RevokeKey(Command[None], frozen=True):
     action: ClassVar[Action] = Action.CHANGE_KEYS
     is_structural: ClassVar[bool] = True
     is_repeatable: ClassVar[bool] = False
+    audit_line: ClassVar[str] = "key {command.key_id} revoked"
+    is_audited_first: ClassVar[bool] = True
     key_id: str
     within: Names = ()
     is_forced: bool = False

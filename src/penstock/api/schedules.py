@@ -101,6 +101,7 @@ class CreateSchedule(_OfSchedule[ScheduleDescription], frozen=True):
     action: ClassVar[Action] = Action.CHANGE_SCHEDULES
     packed_bytes_max: ClassVar[int | None] = None
     is_repeatable: ClassVar[bool] = False
+    audit_line: ClassVar[str] = "{command.topic}: schedule {command.key} created"
     recurrence: Recurrence
     partition: int | None = None
 
@@ -129,6 +130,9 @@ class ChangeSchedule(_OfSchedule[ScheduleDescription], frozen=True, kw_only=True
 
     action: ClassVar[Action] = Action.CHANGE_SCHEDULES
     packed_bytes_max: ClassVar[int | None] = None
+    audit_line: ClassVar[str] = (
+        "{command.topic}: schedule {command.key} changed, version {reply.version}"
+    )
     cron: str | UnsetType = UNSET
     every_ms: int | UnsetType = UNSET
     timezone: str | UnsetType = UNSET
@@ -146,6 +150,7 @@ class DeleteSchedule(_OfSchedule[None], frozen=True):
 
     action: ClassVar[Action] = Action.CHANGE_SCHEDULES
     is_repeatable: ClassVar[bool] = False
+    audit_line: ClassVar[str] = "{command.topic}: schedule {command.key} deleted"
 
 
 class RunSchedule(_OfSchedule[Published], frozen=True):
@@ -156,3 +161,4 @@ class RunSchedule(_OfSchedule[Published], frozen=True):
 
     action: ClassVar[Action] = Action.CHANGE_SCHEDULES
     is_repeatable: ClassVar[bool] = False
+    audit_line: ClassVar[str] = "{command.topic}: schedule {command.key} run, {reply.offset}"

@@ -129,6 +129,11 @@ class _OfSubjectOrAll(Command[R], frozen=True):
             return () if self.is_query else EVERY_TOPIC
         return (self.subject,)
 
+    @property
+    def whose(self) -> str:
+        """Of what it is, in words."""
+        return self.subject or "all subjects"
+
 
 class _Within(Command[R], frozen=True, kw_only=True):
     within: Names = ()
@@ -145,6 +150,9 @@ class RegisterSchema(_WithSchema[VersionDescription], frozen=True):
 
     action: ClassVar[Action] = Action.REGISTER_SCHEMA
     is_structural: ClassVar[bool] = True
+    audit_line: ClassVar[str] = (
+        "{command.subject}: version {reply.version}, id {reply.schema.schema_id}"
+    )
     normalize: bool = False
     schema_id: int = 0
     version: int = 0
@@ -249,7 +257,16 @@ class ListReferring(_OfSubject[list[int]], frozen=True):
     version: int
 
 
-class DeleteVersion(_OfSubject[int], frozen=True):
+class _Deleting(_OfSubject[R], frozen=True, kw_only=True):
+    permanent: bool = False
+
+    @property
+    def for_good(self) -> str:
+        """Whether it is the last of it, in words."""
+        return " permanently" if self.permanent else ""
+
+
+class DeleteVersion(_Deleting[int], frozen=True):
     """Delete a version softly, or one that is for good; its number.
 
     NotFound, SoftDeleted, NotSoftDeleted, SchemaInUse, SchemasReadOnly.
@@ -257,11 +274,11 @@ class DeleteVersion(_OfSubject[int], frozen=True):
 
     action: ClassVar[Action] = Action.CHANGE_SCHEMAS
     is_structural: ClassVar[bool] = True
+    audit_line: ClassVar[str] = "{command.subject}: version {reply} deleted{command.for_good}"
     version: int
-    permanent: bool = False
 
 
-class DeleteSubject(_OfSubject[list[int]], frozen=True):
+class DeleteSubject(_Deleting[list[int]], frozen=True):
     """Delete all versions of a subject softly, or for good if they are; their numbers.
 
     NotFound, SoftDeleted, NotSoftDeleted, SchemaInUse, SchemasReadOnly.
@@ -269,7 +286,7 @@ class DeleteSubject(_OfSubject[list[int]], frozen=True):
 
     action: ClassVar[Action] = Action.CHANGE_SCHEMAS
     is_structural: ClassVar[bool] = True
-    permanent: bool = False
+    audit_line: ClassVar[str] = "{command.subject} deleted{command.for_good}"
 
 
 class DescribeCompatibility(_OfSubjectOrAll[Level], frozen=True):
@@ -285,7 +302,13 @@ class SetCompatibility(_OfSubjectOrAll[None], frozen=True):
 
     action: ClassVar[Action] = Action.CHANGE_SCHEMAS
     is_structural: ClassVar[bool] = True
+    audit_line: ClassVar[str] = "{command.whose}: compatibility {command.setting}"
     level: Level | None = None
+
+    @property
+    def setting(self) -> str:
+        """The level, in words."""
+        return self.level.value if self.level else "as usual"
 
 
 class DescribeMode(_OfSubjectOrAll[Mode], frozen=True):
@@ -304,8 +327,14 @@ class SetMode(_OfSubjectOrAll[None], frozen=True):
 
     action: ClassVar[Action] = Action.CHANGE_SCHEMAS
     is_structural: ClassVar[bool] = True
+    audit_line: ClassVar[str] = "{command.whose}: mode {command.setting}"
     mode: Mode | None = None
     force: bool = False
+
+    @property
+    def setting(self) -> str:
+        """The mode, in words."""
+        return self.mode.value if self.mode else "as usual"
 
 
 class DescribeRegistry(_Within[RegistryDescription], frozen=True, kw_only=True):

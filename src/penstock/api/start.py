@@ -20,6 +20,9 @@ class Start(msgspec.Struct, frozen=True):
     kind: StartKind
     value: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.value}" if self.value else self.kind.value
+
     @classmethod
     def at_offset(cls, offset: int) -> "Start":
         return cls(StartKind.OFFSET, offset)

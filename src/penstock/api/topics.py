@@ -68,6 +68,7 @@ class CreateTopic(Command[None], frozen=True):
     is_long: ClassVar[bool] = True
     is_walk: ClassVar[bool] = True
     is_repeatable: ClassVar[bool] = False
+    audit_line: ClassVar[str] = "{command.name}"
     name: str
     partitions: int
     settings: Annotated[Mapping[str, Any], items(SETTINGS_MAX)] = {}
@@ -81,6 +82,7 @@ class ConfigureTopic(Command[TopicDescription], frozen=True):
 
     action: ClassVar[Action] = Action.CONFIGURE_TOPIC
     is_structural: ClassVar[bool] = True
+    audit_line: ClassVar[str] = "{command.name}"
     name: str
     changes: Annotated[Mapping[str, Any], items(SETTINGS_MAX)]
 
@@ -98,6 +100,7 @@ class AddPartitions(Command[int], frozen=True):
     is_long: ClassVar[bool] = True
     is_walk: ClassVar[bool] = True
     is_repeatable: ClassVar[bool] = False
+    audit_line: ClassVar[str] = "{command.name}: {reply} to {command.total} partitions"
     name: str
     total: int
 
@@ -115,6 +118,7 @@ class DeleteTopic(Command[None], frozen=True):
     is_structural: ClassVar[bool] = True
     is_walk: ClassVar[bool] = True
     is_repeatable: ClassVar[bool] = False
+    audit_line: ClassVar[str] = "{command.name}"
     name: str
 
     def topics(self) -> Iterable[str]:
@@ -141,11 +145,17 @@ class SweepTopics(Command[dict[str, Swept]], frozen=True):
     action: ClassVar[Action] = Action.COMPACT_TOPIC
     is_structural: ClassVar[bool] = True
     is_walk: ClassVar[bool] = True
+    audit_line: ClassVar[str] = "{command.where}"
     name: str | None = None
     older_than_ns: int | None = None
 
     def topics(self) -> Iterable[str]:
         return EVERY_TOPIC if self.name is None else (self.name,)
+
+    @property
+    def where(self) -> str:
+        """What is swept, in words."""
+        return self.name or "all topics"
 
 
 class SweepDue(Command[None], frozen=True):

@@ -182,6 +182,7 @@ class ForceAbort(Command[TransactionEnd], frozen=True):
 
     action: ClassVar[Action] = Action.ABORT_TRANSACTION
     takes_steps: ClassVar[bool] = True
+    audit_line: ClassVar[str] = "transaction {command.transaction_id} aborted"
     transaction_id: str
 
     def topics(self) -> Iterable[str]:

@@ -42,7 +42,6 @@ from ...runtime.asynchronous import ParkedPoll
 from ...runtime.steps import Steps
 from ...runtime.tickets import Ticket
 from ..admission import admitted, visible
-from ..audit_notes import audited, is_audited
 from ..leased_parts import fitting, leased_parts
 from ..refusals import topics_of
 from .coroutines import RunningCoroutine
@@ -153,9 +152,9 @@ class Commands:
         return self._usual_way_of(kind)
 
     def _usual_way_of(self, kind: type[Command[Any]]) -> Way:
-        if kind.takes_steps and not is_audited(kind):
+        if kind.takes_steps and not kind.audit_line:
             return self._in_steps
-        if kind.is_long or kind.is_structural or is_audited(kind):
+        if kind.is_long or kind.is_structural or kind.audit_line:
             return self._in_thread
         if kind.is_walk:
             return self._walk
@@ -338,22 +337,21 @@ class Commands:
         command, driver, audit = asked.command, self._driver.driver, self._service.auth.audit
         is_synced = asked.acks is Acks.ALL and not command.is_query
         execute = partial(self._driver.perform, command, principal, is_synced=is_synced)
-        note = audited(command)
-        if note is not None:
+        if is_audited := command.is_audited():
             # What is refused costs no line, and no sync.
             authorise_command(principal, command)
             self._service.auth.admit_line(principal)
         if isinstance(command, RedriveDeadLetters | DiscardDeadLetters):
             # Letters that were on their way before have arrived, and so have these afterwards.
             driver.settle()
-        if note is None:
+        if not is_audited:
             return execute()
         what = command.action.value
-        if note.is_first:
-            with audit.noted(principal.name, what, note.text(None), client=client):
+        if command.is_audited_first:
+            with audit.noted(principal.name, what, command.audit_text(), client=client):
                 return execute()
         reply = execute()
-        audit.write(principal.name, what, note.text(reply), client=client)
+        audit.write(principal.name, what, command.audit_text(reply), client=client)
         if isinstance(command, RedriveDeadLetters):
             driver.settle()
         return reply

@@ -7,7 +7,7 @@ import msgspec
 from ...api.json.keys import KeyIn, KeyOut, KeysOut, RevokeQuery, RotateIn, key_out, lifetime_ms
 from ...api.json.paging import PageQuery, page_of
 from ...api.json.times import span_ms
-from ...api.keys import CreateKey, DescribeKey, KeyDescription, ListKeys, RevokeKey, RotateKey
+from ...api.keys import CreateKey, KeyDescription, ListKeys, RevokeKey, RotateKey
 from ...api.principals import Action
 from ...errors import AlreadyExists, LastAdministrator, NotFound
 from .requests import Request
@@ -44,27 +44,20 @@ async def list_keys(request: Request) -> Answer:
 async def rotate(request: Request) -> Answer:
     sent = request.json(_ROTATE)
     grace_ms = lifetime_ms("grace", sent.grace) if span_ms("grace", sent.grace) else 0
-    key = await _named_key(request)
-    new = await request.execute_noted(
-        RotateKey(key.key_id, grace_ms, request.principal.prefixes),
-        f"key {key.key_id} ({key.name}) rotated",
+    new = await request.execute_audited(
+        RotateKey(request.params["key_id"], grace_ms, request.principal.prefixes)
     )
     request.app.auth.ends.look()
     return json_response(_key_out(request, new.key, new.text))
 
 
 async def revoke(request: Request) -> Answer:
-    asked, key = request.query(RevokeQuery), await _named_key(request)
-    await request.execute_noted(
-        RevokeKey(key.key_id, request.principal.prefixes, asked.force),
-        f"key {key.key_id} ({key.name}) revoked",
+    asked = request.query(RevokeQuery)
+    await request.execute_audited(
+        RevokeKey(request.params["key_id"], request.principal.prefixes, asked.force)
     )
     request.app.auth.ends.look()
     return nothing()
-
-
-async def _named_key(request: Request) -> KeyDescription:
-    return await request.execute(DescribeKey(request.params["key_id"], request.principal.prefixes))
 
 
 ROUTES = (

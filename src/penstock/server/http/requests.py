@@ -21,7 +21,6 @@ from ...errors import (
     UnsupportedMediaType,
 )
 from ..admission import admitted
-from ..audit_notes import audited
 from .responses import BATCH, JSON, NDJSON, REGISTRY
 
 if TYPE_CHECKING:
@@ -242,27 +241,22 @@ class Request:
             raise
 
     async def execute_audited(self, command: "Command[R]") -> "R":
-        """Carry out a command of an administrator, and say in the audit log what `audit_notes` says of it."""
+        """Carry out a command of an administrator, and say in the audit log what its class says."""
         command = self._admitted(command)
-        note = audited(command)
-        if note is None:
+        if not command.is_audited():
             return await self.execute(command)
         self.admit_line()
-        if note.is_first:
-            return await self.execute_noted(command, note.text(None))
+        if command.is_audited_first:
+            return await self.app.driver.in_thread(partial(self._execute_noted, command))
         reply = await self.execute(command)
-        await self.audit(note.text(reply))
+        await self.audit(command.audit_text(reply))
         return reply
 
-    async def execute_noted(self, command: "Command[R]", what: str) -> "R":
-        """Carry out a command of an administrator. Its line is in the audit log before, and goes if it is refused."""
-        app, audit = self.app, self.app.auth.audit
-
-        def run() -> "R":
-            with audit.noted(self.principal.name, self.action.value, what, client=self.client):
-                return app.driver.driver.execute(command, self.principal)
-
-        return await app.driver.in_thread(run)
+    def _execute_noted(self, command: "Command[R]") -> "R":
+        """Carry out a command whose line is in the audit log before, and goes if it is refused."""
+        audit, action, text = self.app.auth.audit, self.action.value, command.audit_text()
+        with audit.noted(self.principal.name, action, text, client=self.client):
+            return self.app.driver.driver.execute(command, self.principal)
 
     def allow(self, topic: str) -> str:
         """Forbidden, unless the principal may do this to the topic."""

@@ -270,14 +270,14 @@ async def stats(request: Request) -> Answer:
 
 async def delete_version(request: Request) -> Answer:
     asked = request.query(DeleteQuery)
-    command = DeleteVersion(subject_of(request), _version(request), asked.permanent)
+    command = DeleteVersion(subject_of(request), _version(request), permanent=asked.permanent)
     number = await request.execute_audited(command)
     return answer(request, number)
 
 
 async def delete_subject(request: Request) -> Answer:
     asked = request.query(DeleteQuery)
-    command = DeleteSubject(subject_of(request), asked.permanent)
+    command = DeleteSubject(subject_of(request), permanent=asked.permanent)
     numbers = await request.execute_audited(command)
     return answer(request, numbers)
 

@@ -12,7 +12,6 @@ from ...config import LimitsConfig
 from ...errors import Draining, Forbidden, Unauthenticated
 from ...runtime.asynchronous import AsyncDriver
 from ..admission import admitted
-from ..audit_notes import audited
 from ..binary.sasl import SaslExchange
 from ..binary.service import BinaryService
 from ..refusals import topics_of
@@ -121,15 +120,17 @@ class KafkaSession:
         command = admitted(command, principal, service.settings, connection.is_tls)
         service.under_way += 1
         try:
-            note = audited(command)
-            if note is not None:
+            if command.is_audited():
                 service.auth.admit_line(principal)
             reply = await self.driver.execute(
                 command, principal, is_synced=is_synced, credential=connection.credential
             )
-            if note is not None:
+            if command.is_audited():
                 line = service.auth.audit.submit(
-                    principal.name, command.action.value, note.text(reply), client=connection.client
+                    principal.name,
+                    command.action.value,
+                    command.audit_text(reply),
+                    client=connection.client,
                 )
                 await wrap_future(line)
         except Forbidden as error:
