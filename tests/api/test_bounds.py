@@ -228,8 +228,16 @@ def test_limits_are_cut_down():
     read = within_bounds(Read("t", 0, limit=1 << 40, bytes_max=1 << 40))
     assert (read.limit, read.bytes_max) == (PAGE_MAX, FETCH_BYTES_MAX)
     assert within_bounds(Fetch("t", 0, bytes_max=5)).bytes_max == 5
-    # Two lists that are staged together have one bound together, at the port.
-    assert within_bounds(StageNamed("s", "t", [])).messages == []
+
+
+def test_two_lists_that_are_staged_together_have_one_bound_together():
+    half = [Message(b"a")] * (PUBLISH_MESSAGES_MAX // 2)
+    later = [Delayed(Message(b"a"), 1)] * (PUBLISH_MESSAGES_MAX // 2)
+    within_bounds(StageNamed("s", "t", half, delayed=later))
+    with pytest.raises(TooLarge):
+        within_bounds(StageNamed("s", "t", half, delayed=[*later, later[0]]))
+    with pytest.raises(Refused):
+        within_bounds(StageNamed("s", "t", []))
 
 
 def test_what_a_type_says_is_what_holds():

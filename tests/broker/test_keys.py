@@ -149,12 +149,12 @@ def test_a_principal_with_prefixes_names_them_and_reaches_no_other_key() -> None
 
     for command in (
         ListKeys(),
-        ListKeys(("",)),
-        ListKeys(("orders", "bills")),
+        ListKeys(within=("",)),
+        ListKeys(within=("orders", "bills")),
         DescribeKey(ours.key_id),
         RotateKey(ours.key_id, 0),
         RevokeKey(ours.key_id),
-        RevokeKey(theirs.key_id, ("o",)),
+        RevokeKey(theirs.key_id, within=("o",)),
         CreateKey("more", Role.READONLY),
         CreateKey("more", Role.READONLY, ("bills",)),
     ):
@@ -162,10 +162,10 @@ def test_a_principal_with_prefixes_names_them_and_reaches_no_other_key() -> None
             run(command)
     for command in (DescribeKey, RevokeKey):
         with pytest.raises(NotFound):
-            run(command(theirs.key_id, ("orders",)))
-    assert run(ListKeys(("orders",))) == [ours]
+            run(command(theirs.key_id, within=("orders",)))
+    assert run(ListKeys(within=("orders",))) == [ours]
     assert run(CreateKey("more", Role.READONLY, ("orders.eu",))).key.name == "more"
-    run(RevokeKey(ours.key_id, ("orders.eu", "orders")))
+    run(RevokeKey(ours.key_id, within=("orders.eu", "orders")))
 
 
 def test_a_secret_is_in_no_file_and_in_no_text_of_a_reply() -> None:

@@ -163,8 +163,8 @@ async def test_a_shared_join_finds_out_that_the_group_is_assigned(tmp_path):
 
 @pytest.mark.parametrize("is_member", [False, True])
 async def test_no_more_is_lent_than_fits_into_an_answer(tmp_path, monkeypatch, is_member):
-    monkeypatch.setattr(consume, "OPENED_BYTES", 10_000)
-    monkeypatch.setattr(members, "OPENED_BYTES", 10_000)
+    monkeypatch.setattr(consume, "POLL_BYTES_MAX", 10_000)
+    monkeypatch.setattr(members, "POLL_BYTES_MAX", 10_000)
     async with in_process(tmp_path) as broker:
         await broker.topic()
         for one in range(8):

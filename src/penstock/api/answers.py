@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import MalformedBatch, PenstockError, Refused, StaleReceipt, TooLarge
 from ..model import Buffer
-from .bounds import MESSAGES_MAX, NAMES_MAX, items
+from .bounds import MESSAGES_MAX, NAMES_MAX, Bound, Unit, items
 from .command import Command
 from .principals import Action
 from .receipts import Place, Receipt, write_receipt
@@ -20,6 +20,7 @@ from .units import Duration, duration_ms
 
 _MAGIC = b"PAN1"
 REASON_CHARACTERS_MAX = 4096
+_MESSAGES = Bound("messages", Unit.ITEMS, 0, MESSAGES_MAX)
 # Each is a record of its own.
 _ANSWERS_A_PIECE = 32
 # 366 days: longer than any schedule, and far from where times overflow.
@@ -84,6 +85,9 @@ class Answer(Command[list[LeaseOutcome | PenstockError]], frozen=True):
 
     def topics(self) -> Iterable[str]:
         return {answer.topic for answer in self.answers}
+
+    def check_sums(self) -> None:
+        check_answers(self.answers)
 
     def may_be_repeated(self) -> bool:
         # A second nack finds its lease over, which would look like a failure.
@@ -174,6 +178,13 @@ def stale_receipt(answer: LeaseAnswer, offset: int) -> StaleReceipt:
     return StaleReceipt(write_receipt(place, offset, 0, answer.lease))
 
 
+def check_answers(answers: Iterable[LeaseAnswer]) -> None:
+    """TooLarge: they are of too many messages, or a reason is too long."""
+    _MESSAGES.check(sum(len(answer.offsets) for answer in answers))
+    for answer in answers:
+        checked_reason(answer.reason)
+
+
 def checked_reason(reason: str) -> str:
     if len(reason) > REASON_CHARACTERS_MAX:
         raise TooLarge("reason in characters", found=len(reason), limit=REASON_CHARACTERS_MAX)
@@ -206,7 +217,5 @@ def decode_answers(data: Buffer) -> list[LeaseAnswer]:
         found = _DECODE(data[len(_MAGIC) :])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedBatch(f"answers: {str(error)[:200]}") from None
-    count = sum(len(one.offsets) for one in found)
-    if count > MESSAGES_MAX:
-        raise TooLarge("messages in one request", found=count, limit=MESSAGES_MAX)
+    _MESSAGES.check(sum(len(answer.offsets) for answer in found))
     return found

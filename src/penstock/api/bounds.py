@@ -5,7 +5,8 @@
 
 The binary port's decoder counts items before it makes any of them; for every port `within_bounds` says what a command
 is carried out with. A text without a bound of its own has `TEXT_CHARACTERS_MAX`. A collection has to have one: without
-it the command has no table, and nothing starts.
+it the command has no table, and nothing starts. What several fields hold together, a method `check_sums` of the
+command looks at.
 """
 
 import re
@@ -56,6 +57,8 @@ PACKED_BYTES_MAX: Final = 8 << 20
 HEADERS_MAX: Final = 10_000
 PAGE_BYTES_MAX: Final = 16 << 20
 """Of the messages on a page: it ends with the first that is beyond, and goes on from there."""
+POLL_BYTES_MAX: Final = PAGE_BYTES_MAX + (1 << 20)
+"""Of the batches that are opened for a poll: there is more in them than values and keys."""
 TEXT_CHARACTERS_MAX: Final = 4096
 REQUEST_ID_CHARACTERS_MAX: Final = 128
 
@@ -101,6 +104,11 @@ class Bound(NamedTuple):
     is_cut: bool = False
     is_distinct: bool = False
 
+    def check(self, found: int) -> None:
+        """Refused, TooLarge: there is so much in this field, and it is out of its bound."""
+        if not self.least <= found <= self.most:
+            raise self.refusal(found)
+
     def refusal(self, found: int) -> Refused:
         """Why a command with so much in this field is not carried out."""
         if found < self.least:
@@ -120,18 +128,21 @@ class _Table(NamedTuple):
     sizes: _Checks
     numbers: _Checks
     distinct: tuple[str, ...]
+    check_sums: Callable[[Any], None] | None
 
 
 def within_bounds(command: C) -> C:
     """The command with what is over a bound cut down, and without repeats. Refused, TooLarge: a field is out of its
     bound."""
-    sizes, numbers, distinct = _table(type(command))
+    sizes, numbers, distinct, check_sums = _table(type(command))
     for read, least, most, bound in sizes:
         value = read(command)
         if value is None or value is UNSET:
             continue
         if not least <= len(value) <= most:
             raise bound.refusal(len(value))
+    if check_sums is not None:
+        check_sums(command)
     changes: dict[str, Any] = {}
     for read, least, most, bound in numbers:
         number = read(command)
@@ -162,6 +173,7 @@ def _table(kind: "type[Command[Any]]") -> _Table:
         _checks(bound for bound in bounds if bound.unit is not Unit.NUMBER),
         _checks(bound for bound in bounds if bound.unit is Unit.NUMBER),
         tuple(one.field for one in bounds if one.is_distinct),
+        getattr(kind, "check_sums", None),
     )
 
 

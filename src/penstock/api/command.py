@@ -44,6 +44,11 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
     # The line is there before it is carried out, without its reply, and goes if it is refused.
     is_audited_first: ClassVar[bool] = False
 
+    # A server's settings say what it leaves open.
+    is_completed: ClassVar[bool] = False
+    # The field with the prefixes that it is asked of: a principal with prefixes asks for its own, if it is empty.
+    scope_field: ClassVar[str] = ""
+
     # Bytes of its msgpack. None: it carries contents, which have limits of their own, and may fill a frame.
     packed_bytes_max: ClassVar[int | None] = PACKED_BYTES_MAX
 
@@ -85,6 +90,7 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
 class ScopedCommand(Command[R], frozen=True, kw_only=True):
     """Something that is asked of one topic, or of all whose names begin with one of some prefixes; or of all."""
 
+    scope_field: ClassVar[str] = "prefixes"
     topic: str | None = None
     prefixes: Names = ()
 

@@ -6,12 +6,12 @@ from typing import Annotated, ClassVar, NamedTuple
 import msgspec
 
 from ..model import Buffer, Message
-from .answers import LeaseAnswer
+from .answers import LeaseAnswer, check_answers
 from .bounds import DISTINCT, MESSAGES_MAX, NAMES_MAX, PAGE_MAX, PUBLISH_MESSAGES_MAX, Within, items
 from .command import EVERY_TOPIC, Command
 from .principals import Action
 from .publish import Delayed
-from .transactions import Participant, Placed, Staged
+from .transactions import MESSAGES_STAGED, Participant, Placed, Staged
 
 
 class OpenStaging(Command[str], frozen=True):
@@ -51,6 +51,9 @@ class StageNamed(Command[Sequence[Staged]], frozen=True):
     def topics(self) -> Iterable[str]:
         return (self.topic,)
 
+    def check_sums(self) -> None:
+        MESSAGES_STAGED.check(len(self.messages) + len(self.delayed))
+
 
 class StageNamedBatch(Command[Staged], frozen=True):
     """Stage a batch that a client encoded, without a producer's marks, for a named commit.
@@ -89,6 +92,9 @@ class StageNamedAnswers(Command[None], frozen=True):
 
     def topics(self) -> Iterable[str]:
         return {one.topic for one in self.answers}
+
+    def check_sums(self) -> None:
+        check_answers(self.answers)
 
 
 class StagingRef(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Annotated, ClassVar
 
 from ..model import Priority
-from .bounds import REQUEST_ID_CHARACTERS_MAX, items
+from .bounds import MESSAGES_MAX, POLL_BYTES_MAX, REQUEST_ID_CHARACTERS_MAX, Within, items
 from .command import Command
 from .leased import LeasedMessages
 from .principals import Action
@@ -24,14 +24,15 @@ class Poll(Command[LeasedMessages], frozen=True):
     """
 
     action: ClassVar[Action] = Action.CONSUME
+    is_completed: ClassVar[bool] = True
     topic: str
     group: str
     member: str
-    limit: int
+    limit: Annotated[int, Within(0, MESSAGES_MAX, is_cut=True)]
     visibility_ms: int | None = None
     priority: Priority | None = None
     request_id: Annotated[str, items(REQUEST_ID_CHARACTERS_MAX)] = ""
-    bytes_max: int | None = None
+    bytes_max: Annotated[int | None, Within(1, POLL_BYTES_MAX, is_cut=True)] = None
     limit_with_lanes: int | None = None
     start: Start = EARLIEST
     host: str = ""

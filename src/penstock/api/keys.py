@@ -5,13 +5,22 @@ it. A principal with prefixes has to name its own.
 """
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
-from .bounds import Names
+from .bounds import Bound, Names, Unit
 from .command import EVERY_TOPIC, Command
 from .principals import Action, Role
+from .units import DURATION_NS_MAX
+
+R = TypeVar("R")
+
+
+def _check_span(name: str, span_ms: int) -> None:
+    """None at all, or a second or more: what is less was mostly meant to be seconds, and would end a key at once."""
+    if span_ms:
+        Bound(name, Unit.NUMBER, 1000, DURATION_NS_MAX // 1_000_000).check(span_ms)
 
 
 class Credential(NamedTuple):
@@ -43,6 +52,14 @@ class NewKey(msgspec.Struct, frozen=True):
         return f"NewKey({self.key!r})"
 
 
+class _Within(Command[R], frozen=True, kw_only=True):
+    scope_field: ClassVar[str] = "within"
+    within: Names = ()
+
+    def topics(self) -> Iterable[str]:
+        return self.within or EVERY_TOPIC
+
+
 class CreateKey(Command[NewKey], frozen=True):
     """A new key: for which topics (all, if there is no prefix), and for how long (for ever, if 0).
 
@@ -57,6 +74,7 @@ class CreateKey(Command[NewKey], frozen=True):
         "key {command.key_id} ({command.name}, {command.role.value}) created"
     )
     is_audited_first: ClassVar[bool] = True
+    is_completed: ClassVar[bool] = True
     name: str
     role: Role
     prefixes: Names = ()
@@ -66,8 +84,11 @@ class CreateKey(Command[NewKey], frozen=True):
     def topics(self) -> Iterable[str]:
         return self.prefixes or EVERY_TOPIC
 
+    def check_sums(self) -> None:
+        _check_span("lifetime_ms", self.lifetime_ms)
 
-class RotateKey(Command[NewKey], frozen=True):
+
+class RotateKey(_Within[NewKey], frozen=True):
     """A second secret for a key. The one before works for `grace_ms` more; the one before that not at all. NotFound."""
 
     action: ClassVar[Action] = Action.CHANGE_KEYS
@@ -77,13 +98,12 @@ class RotateKey(Command[NewKey], frozen=True):
     is_audited_first: ClassVar[bool] = True
     key_id: str
     grace_ms: int
-    within: Names = ()
 
-    def topics(self) -> Iterable[str]:
-        return self.within or EVERY_TOPIC
+    def check_sums(self) -> None:
+        _check_span("grace_ms", self.grace_ms)
 
 
-class RevokeKey(Command[None], frozen=True):
+class RevokeKey(_Within[None], frozen=True):
     """A key ends, at once. NotFound. LastAdministrator, unless forced."""
 
     action: ClassVar[Action] = Action.CHANGE_KEYS
@@ -92,32 +112,20 @@ class RevokeKey(Command[None], frozen=True):
     audit_line: ClassVar[str] = "key {command.key_id} revoked"
     is_audited_first: ClassVar[bool] = True
     key_id: str
-    within: Names = ()
     is_forced: bool = False
 
-    def topics(self) -> Iterable[str]:
-        return self.within or EVERY_TOPIC
 
-
-class DescribeKey(Command[KeyDescription], frozen=True):
+class DescribeKey(_Within[KeyDescription], frozen=True):
     """One key. NotFound."""
 
     action: ClassVar[Action] = Action.SEE_KEYS
     is_query: ClassVar[bool] = True
     key_id: str
-    within: Names = ()
-
-    def topics(self) -> Iterable[str]:
-        return self.within or EVERY_TOPIC
 
 
-class ListKeys(Command[list[KeyDescription]], frozen=True):
+class ListKeys(_Within[list[KeyDescription]], frozen=True):
     """All keys, the oldest first."""
 
     action: ClassVar[Action] = Action.SEE_KEYS
     is_query: ClassVar[bool] = True
     is_walk: ClassVar[bool] = True
-    within: Names = ()
-
-    def topics(self) -> Iterable[str]:
-        return self.within or EVERY_TOPIC

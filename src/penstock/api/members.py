@@ -2,12 +2,24 @@
 
 from collections.abc import Iterable
 from enum import Enum
+from sys import maxsize
 from typing import Annotated, ClassVar, TypeVar
 
 import msgspec
 
+from ..config import SESSION_MS_MIN
 from ..model import Priority, TopicPartition
-from .bounds import DISTINCT, NAMES_MAX, REQUEST_ID_CHARACTERS_MAX, items
+from .bounds import (
+    DISTINCT,
+    MESSAGES_MAX,
+    NAMES_MAX,
+    POLL_BYTES_MAX,
+    REQUEST_ID_CHARACTERS_MAX,
+    Bound,
+    Unit,
+    Within,
+    items,
+)
 from .command import Command
 from .groups import Mode, PartitionOffset
 from .leased import LeasedMessages
@@ -15,6 +27,7 @@ from .principals import Action
 from .start import EARLIEST, Start
 
 R = TypeVar("R")
+_SESSION_MS = Bound("session_ms", Unit.NUMBER, SESSION_MS_MIN, maxsize)
 
 
 class Assignor(Enum):
@@ -77,6 +90,7 @@ class JoinGroup(MemberCommand[JoinReply], frozen=True):
     is_walk: ClassVar[bool] = True
     # It may sync which generations are given.
     is_long: ClassVar[bool] = True
+    is_completed: ClassVar[bool] = True
     topic_names: Annotated[tuple[str, ...], items(NAMES_MAX, least=1), DISTINCT]
     client: str = "member"
     session_ms: int = 0
@@ -90,6 +104,10 @@ class JoinGroup(MemberCommand[JoinReply], frozen=True):
 
     def topics(self) -> Iterable[str]:
         return self.topic_names
+
+    def check_sums(self) -> None:
+        if self.session_ms:
+            _SESSION_MS.check(self.session_ms)
 
 
 class LeaveGroup(MemberCommand[None], frozen=True):
@@ -158,12 +176,13 @@ class PollMember(MemberCommand[LeasedMessages], frozen=True):
     StaleGeneration: another generation is given than the present one. DamagedBatch: the next message cannot be read.
     """
 
-    limit: int
+    is_completed: ClassVar[bool] = True
+    limit: Annotated[int, Within(0, MESSAGES_MAX, is_cut=True)]
     generation: int | None = None
     visibility_ms: int | None = None
     priority: Priority | None = None
     request_id: Annotated[str, items(REQUEST_ID_CHARACTERS_MAX)] = ""
-    bytes_max: int | None = None
+    bytes_max: Annotated[int | None, Within(1, POLL_BYTES_MAX, is_cut=True)] = None
     changes: int | None = None
 
 

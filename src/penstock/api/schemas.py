@@ -136,6 +136,7 @@ class _OfSubjectOrAll(Command[R], frozen=True):
 
 
 class _Within(Command[R], frozen=True, kw_only=True):
+    scope_field: ClassVar[str] = "within"
     within: Names = ()
 
     def topics(self) -> Iterable[str]:

@@ -69,6 +69,7 @@ class CreateTopic(Command[None], frozen=True):
     is_walk: ClassVar[bool] = True
     is_repeatable: ClassVar[bool] = False
     audit_line: ClassVar[str] = "{command.name}"
+    is_completed: ClassVar[bool] = True
     name: str
     partitions: int
     settings: Annotated[Mapping[str, Any], items(SETTINGS_MAX)] = {}
@@ -192,6 +193,7 @@ class ListTopics(Command[list[str]], frozen=True):
     action: ClassVar[Action] = Action.SEE_TOPICS
     is_query: ClassVar[bool] = True
     is_walk: ClassVar[bool] = True
+    scope_field: ClassVar[str] = "prefixes"
     prefixes: Names = ()
 
     def topics(self) -> Iterable[str]:

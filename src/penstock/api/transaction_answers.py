@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Annotated, ClassVar, NamedTuple
 
-from .answers import LeaseAnswer
+from .answers import LeaseAnswer, check_answers
 from .bounds import NAMES_MAX, items
 from .command import Command
 from .principals import Action
@@ -26,6 +26,9 @@ class StageAnswers(OfProducer, Command[None], frozen=True):
 
     def topics(self) -> Iterable[str]:
         return {one.topic for one in self.answers}
+
+    def check_sums(self) -> None:
+        check_answers(self.answers)
 
 
 class StagedOffset(NamedTuple):

@@ -6,13 +6,15 @@ from typing import Annotated, ClassVar, NamedTuple
 import msgspec
 
 from ..model import Buffer, Message, TopicPartition
-from .bounds import DISTINCT, NAMES_MAX, PAGE_MAX, PUBLISH_MESSAGES_MAX, Within, items
+from .bounds import DISTINCT, NAMES_MAX, PAGE_MAX, PUBLISH_MESSAGES_MAX, Bound, Unit, Within, items
 from .command import EVERY_TOPIC, Command
 from .principals import Action
 from .publish import Delayed
 
 TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 15 * 60_000
+MESSAGES_STAGED = Bound("messages", Unit.ITEMS, 1, PUBLISH_MESSAGES_MAX)
+"""Those that come at once and those that are delayed together."""
 
 
 class ProducerSession(NamedTuple):
@@ -108,6 +110,9 @@ class Stage(OfProducer, Command[Sequence[Staged]], frozen=True):
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)
+
+    def check_sums(self) -> None:
+        MESSAGES_STAGED.check(len(self.messages) + len(self.delayed))
 
 
 class StageBatch(Command[Staged], frozen=True):

@@ -18,8 +18,6 @@ _LIMITS = LimitsConfig(
 )
 # Far below what a client is ready to take in one answer.
 ANSWER_BYTES = 16 << 20
-# What is opened for it: values and keys count above, but there is more in a batch.
-OPENED_BYTES = ANSWER_BYTES + (1 << 20)
 # Parts stay small enough to be read without a second thought about memory.
 _PART_BYTES = 8 << 20
 

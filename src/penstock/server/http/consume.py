@@ -7,6 +7,7 @@ from secrets import token_hex
 import msgspec
 
 from ...api.answers import ReleaseMember
+from ...api.bounds import POLL_BYTES_MAX
 from ...api.consume import CountHeld, Poll
 from ...api.json.messages import is_base64_wanted, polled_out
 from ...api.json.poll import ConsumeQuery, PollOut, PollQuery, checked_request_id, lane_of, lease_ms
@@ -26,7 +27,7 @@ from ...errors import (
 )
 from ...model import check_name
 from ...runtime.waits import MemberLoad
-from ..leased_parts import OPENED_BYTES, fitting, leased_parts
+from ..leased_parts import fitting, leased_parts
 from .requests import Request
 from .responses import (
     BATCH,
@@ -72,7 +73,7 @@ async def poll(request: Request) -> Answer:
         lease_ms(asked.visibility_timeout),
         lane_of(asked.priority),
         checked_request_id(asked.request_id),
-        bytes_max=OPENED_BYTES,
+        bytes_max=POLL_BYTES_MAX,
         start=start_in(asked.start),
         host=request.client,
     )
@@ -119,7 +120,7 @@ async def consume(request: Request) -> Answer:
         asked.max,
         asked.lease_ms,
         lane,
-        bytes_max=OPENED_BYTES,
+        bytes_max=POLL_BYTES_MAX,
         start=start,
         host=request.client,
     )

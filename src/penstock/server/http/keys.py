@@ -1,7 +1,5 @@
 """API keys over HTTP. What a key's holder needs is shown once, when it is made."""
 
-from secrets import token_hex
-
 import msgspec
 
 from ...api.json.keys import KeyIn, KeyOut, KeysOut, RevokeQuery, RotateIn, key_out, lifetime_ms
@@ -27,16 +25,13 @@ async def create(request: Request) -> Answer:
     expires_ms = 0 if sent.expires_in is None else lifetime_ms("expires_in", sent.expires_in)
     prefixes = tuple(sent.prefixes)
     request.allow_prefixes(prefixes)
-    key_id = f"pk-{token_hex(6)}"
-    new = await request.execute_audited(
-        CreateKey(sent.name, sent.role, prefixes, expires_ms, key_id)
-    )
+    new = await request.execute_audited(CreateKey(sent.name, sent.role, prefixes, expires_ms))
     return json_response(_key_out(request, new.key, new.text), status=201)
 
 
 async def list_keys(request: Request) -> Answer:
     asked = request.query(PageQuery)
-    found = await request.execute(ListKeys(request.principal.prefixes))
+    found = await request.execute(ListKeys())
     seen, cursor = page_of(found, asked, lambda one: one.key_id)
     return json_response(KeysOut([_key_out(request, one) for one in seen], cursor))
 
@@ -44,18 +39,14 @@ async def list_keys(request: Request) -> Answer:
 async def rotate(request: Request) -> Answer:
     sent = request.json(_ROTATE)
     grace_ms = lifetime_ms("grace", sent.grace) if span_ms("grace", sent.grace) else 0
-    new = await request.execute_audited(
-        RotateKey(request.params["key_id"], grace_ms, request.principal.prefixes)
-    )
+    new = await request.execute_audited(RotateKey(request.params["key_id"], grace_ms))
     request.app.auth.ends.look()
     return json_response(_key_out(request, new.key, new.text))
 
 
 async def revoke(request: Request) -> Answer:
     asked = request.query(RevokeQuery)
-    await request.execute_audited(
-        RevokeKey(request.params["key_id"], request.principal.prefixes, asked.force)
-    )
+    await request.execute_audited(RevokeKey(request.params["key_id"], is_forced=asked.force))
     request.app.auth.ends.look()
     return nothing()
 

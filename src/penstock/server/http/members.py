@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ...api.bounds import POLL_BYTES_MAX
 from ...api.consume import Poll
 from ...api.groups import ListRebalances, OpenGroup
 from ...api.json.members import (
@@ -53,7 +54,6 @@ from ...errors import (
     UnknownMember,
 )
 from ...model import check_name
-from ..leased_parts import OPENED_BYTES
 from ..shared_members import SharedMember
 from .consume import leased_response, poll_limit, poll_timeout_ns, within_bytes
 from .requests import Request
@@ -173,7 +173,7 @@ async def poll(request: Request) -> Answer:
         None if lent is None else max(1, span_ms("visibility_timeout", lent)),
         lane_of(asked.priority),
         checked_request_id(asked.request_id),
-        bytes_max=OPENED_BYTES,
+        bytes_max=POLL_BYTES_MAX,
         changes=asked.changes,
     )
     messages: LeasedMessages
@@ -219,7 +219,7 @@ async def _poll_shared(
             lease_ms(asked.visibility_timeout),
             lane_of(asked.priority),
             checked_request_id(asked.request_id),
-            bytes_max=OPENED_BYTES,
+            bytes_max=POLL_BYTES_MAX,
             host=request.client,
         )
         for topic in member.topics
