@@ -81,10 +81,15 @@ class Answer(Command[list[LeaseOutcome | PenstockError]], frozen=True):
 
     action: ClassVar[Action] = Action.ANSWER
     is_divisible: ClassVar[bool] = True
+    counted: ClassVar[str] = "answered"
     answers: Annotated[Sequence[LeaseAnswer], items(NAMES_MAX)]
 
     def topics(self) -> Iterable[str]:
         return {answer.topic for answer in self.answers}
+
+    def counts(self) -> Iterable[tuple[str, int]]:
+        """How many messages it answers, by what it says of them."""
+        return [(answer.kind.value, len(answer.offsets)) for answer in self.answers]
 
     def check_sums(self) -> None:
         check_answers(self.answers)
@@ -130,6 +135,7 @@ class AnswerOffset(Command[None], frozen=True):
     """
 
     action: ClassVar[Action] = Action.ANSWER
+    counted: ClassVar[str] = "answered"
     kind: OffsetKind
     topic: str
     partition: int
@@ -140,6 +146,10 @@ class AnswerOffset(Command[None], frozen=True):
 
     def topics(self) -> Iterable[str]:
         return (self.topic,)
+
+    def counts(self) -> Iterable[tuple[str, int]]:
+        """One message, by what it says of it."""
+        return [("nack" if self.kind is OffsetKind.NACK else "ack", 1)]
 
 
 class ReleaseMember(Command[None], frozen=True):

@@ -46,6 +46,8 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
 
     # A server's settings say what it leaves open.
     is_completed: ClassVar[bool] = False
+    # What metrics count of it: messages that are "published" or "delivered", or that are "answered".
+    counted: ClassVar[str] = ""
     # The field with the prefixes that it is asked of: a principal with prefixes asks for its own, if it is empty.
     scope_field: ClassVar[str] = ""
 

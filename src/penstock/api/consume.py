@@ -25,6 +25,7 @@ class Poll(Command[LeasedMessages], frozen=True):
 
     action: ClassVar[Action] = Action.CONSUME
     is_completed: ClassVar[bool] = True
+    counted: ClassVar[str] = "delivered"
     topic: str
     group: str
     member: str

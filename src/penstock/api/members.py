@@ -177,6 +177,7 @@ class PollMember(MemberCommand[LeasedMessages], frozen=True):
     """
 
     is_completed: ClassVar[bool] = True
+    counted: ClassVar[str] = "delivered"
     limit: Annotated[int, Within(0, MESSAGES_MAX, is_cut=True)]
     generation: int | None = None
     visibility_ms: int | None = None

@@ -124,7 +124,13 @@ class StoreMessages(_Validated[R], frozen=True):
     """Something that stores messages in a topic, which may ask for schemas: a driver then fills in the verdict."""
 
     action: ClassVar[Action] = Action.PUBLISH
+    counted: ClassVar[str] = "published"
     packed_bytes_max: ClassVar[int | None] = None
+    # The field that holds its messages: messages, values, delayed or batch.
+    content_field: ClassVar[str] = "messages"
+    is_each_answered: ClassVar[bool] = False
+    # If it is refused, its messages are published again, each by itself.
+    is_tried_again: ClassVar[bool] = False
     topic: str
 
     def topics(self) -> Iterable[str]:
@@ -152,6 +158,8 @@ class PublishValues(_ToTopic, frozen=True):
     """Store bare values in the partition whose turn it is, as one batch, all or none; where each of them is."""
 
     is_repeatable: ClassVar[bool] = False
+    content_field: ClassVar[str] = "values"
+    is_tried_again: ClassVar[bool] = True
     values: Values
 
 
@@ -206,6 +214,7 @@ class PublishBatch(StoreMessages[BatchStored], frozen=True):
     """Store a batch that a client encoded, whole; with a producer's marks a repeat gets the first result."""
 
     is_repeatable: ClassVar[bool] = False
+    content_field: ClassVar[str] = "batch"
     partition: int
     batch: Buffer
 
@@ -216,6 +225,7 @@ class PublishRecords(StoreMessages[BatchStored], frozen=True):
     MalformedBatch, ChecksumMismatch, UnsupportedFormat, TooLarge, Refused, OutOfSequence, NotFound, NoSpace.
     """
 
+    content_field: ClassVar[str] = "batch"
     partition: int
     batch: Buffer
 
@@ -228,6 +238,7 @@ class Schedule(_ToTopic, frozen=True):
     """
 
     may_be_large: ClassVar[bool] = True
+    content_field: ClassVar[str] = "delayed"
     delayed: Annotated[Sequence[Delayed], items(SCHEDULE_MESSAGES_MAX, least=1)]
     partition: int | None = None
 
@@ -242,6 +253,7 @@ class ScheduleValues(_ToTopic, frozen=True):
     """Store bare values that are to come at one time, in the partition whose turn it is; where each of them is."""
 
     is_repeatable: ClassVar[bool] = False
+    content_field: ClassVar[str] = "values"
     values: Values
     due_ns: int
 
@@ -254,6 +266,7 @@ class PublishEach(StoreMessages[list[PublishOutcome]], frozen=True):
     """
 
     may_be_large: ClassVar[bool] = True
+    is_each_answered: ClassVar[bool] = True
     messages: Messages
     partition: int | None = None
 

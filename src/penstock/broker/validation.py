@@ -87,7 +87,7 @@ def verdict_of(
 ) -> Verdict:
     """Which messages of a command do not fit. Raises what is wrong with a batch that cannot be read."""
     contents = contents_of(command, limits)
-    return verdict_on(binding, contents, read, is_each_answered=isinstance(command, PublishEach))
+    return verdict_on(binding, contents, read, is_each_answered=command.is_each_answered)
 
 
 def contents_of(command: StoreMessages[Any], limits: LimitsConfig) -> Contents:
