@@ -289,6 +289,42 @@ def test_what_only_looks_like_a_fault_is_not_reported(tmp_path, path, text):
     assert plant(tmp_path, {path: text}) == []
 
 
+COMMANDS = """\
+class Base(command.Command[R]): ...
+class A(Base[int]): ...
+class B(Base[int]): ...
+class C(Command[int]): ...
+class Reply: ...
+"""
+
+
+@pytest.mark.parametrize("table", ["{A: 1, b.B: 2, C: 3}", "frozenset({A, B, C})", "(A, B, C)"])
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (
+            "client/a.py",
+            [
+                "src/penstock/client/a.py:2: command-table: 3 commands: what holds for each of them stands on its class"
+            ],
+        ),
+        ("broker/handlers/a.py", []),
+        ("api/a.py", []),
+    ],
+)
+def test_a_table_of_commands_stands_in_api_or_is_that_of_the_handlers(
+    tmp_path, table, path, expected
+):
+    files = {"src/penstock/api/commands.py": COMMANDS, f"src/penstock/{path}": f"\nX = {table}\n"}
+    assert plant(tmp_path, files) == expected
+
+
+@pytest.mark.parametrize("table", ["{A: 1, B: 2}", "(A, Reply, Reply, B, C, Reply)"])
+def test_two_commands_or_few_among_others_are_no_table(tmp_path, table):
+    files = {"src/penstock/api/commands.py": COMMANDS, "src/penstock/client/a.py": f"X = {table}\n"}
+    assert plant(tmp_path, files) == []
+
+
 def test_copy_of_a_function_is_found_under_other_names(tmp_path):
     found = plant(
         tmp_path,
