@@ -42,8 +42,10 @@ class AbortOnPurpose(Exception):
 class Load:
     """Runs from `with` on; `until` waits for progress of every client, `check` looks at the end."""
 
-    def __init__(self, nodes: Pair) -> None:
+    def __init__(self, nodes: Pair, *, partitions: int = PARTITIONS) -> None:
+        """`partitions`: so many has each topic that is not written by transactions."""
         self._nodes, self._is_over = nodes, threading.Event()
+        self._partitions = partitions
         self.history = History()
         self.progress: Counter[str] = Counter()
         self.failures: list[BaseException] = []
@@ -70,7 +72,7 @@ class Load:
             for topic in TOPICS:
                 client.create_topic(
                     topic,
-                    partitions=1 if topic in {"left", "right"} else PARTITIONS,
+                    partitions=1 if topic in {"left", "right"} else self._partitions,
                     visibility_timeout_ms=STRICT_LEASE_MS if topic == "ledger" else LEASE_MS,
                     max_retries=1000,
                 )
@@ -120,10 +122,9 @@ class Load:
         while not self._is_over.is_set():
             number = self.progress[name]
             value = f"{topic} {number}".encode()
-            # One key for each partition, so that each gets an order of its own.
-            placed = client.publish(
-                topic, value, key=b"%d" % (number % 5), acks="all", idempotency_key=value
-            )
+            # More keys than partitions, so that most of these get some, and each an order of its own.
+            key = b"%d" % (number % (2 * self._partitions + 1))
+            placed = client.publish(topic, value, key=key, acks="all", idempotency_key=value)
             self.history.published((topic, placed.partition), placed.offset, value, name)
             self.progress[name] += 1
 
