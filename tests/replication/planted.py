@@ -146,7 +146,7 @@ def state_decided_in_an_epoch_without_a_batch(patch: pytest.MonkeyPatch) -> None
 
 
 def checkpoints_know_a_meta_that_is_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(storage.Storage, "forget_meta", lambda self: None)
+    patch.setattr(storage.Storage, "forget_meta", lambda self, end: None)
 
 
 PLANTED: tuple[Plant, ...] = (

@@ -16,9 +16,10 @@ from penstock.errors import (
     Unconfirmed,
     Unreachable,
 )
+from penstock.log.closed import ClosedLogs
 from penstock.replication.frames import LEVEL, Durable, Hello, Inventory, Reconciled
 from penstock.replication.replica_file import ReplicaRecord
-from penstock.replication.storage import ClosedLogs
+from penstock.replication.storage import ClosedStorage
 from penstock.runtime import fatal
 from penstock.runtime.tickets import Ticket
 from penstock.server.cluster_settings import ClusterSection
@@ -60,7 +61,9 @@ async def leading(tmp_path, monkeypatch):
     settings = Settings(broker=BrokerSection(node_id=1), cluster=cluster)
     membership = Membership(settings, tmp_path, logging.getLogger("test"))
     membership.role = Role.LEADING
-    found = LeaderRole(membership, settings, SimpleNamespace(), ClosedLogs({"meta": 1}, {}))
+    found = LeaderRole(
+        membership, settings, SimpleNamespace(), ClosedStorage({"meta": 1}, ClosedLogs())
+    )
     found.begin(Driver(), asyncio.Event(), SimpleNamespace(note=lambda *_: None))
     yield found
     found._driver.is_slow = False

@@ -13,6 +13,7 @@ from penstock.broker.node import Node
 from penstock.broker.partition.slots import Fault
 from penstock.errors import NoSpace, NotEnoughReplicas, PenstockError
 from penstock.model import Message
+from penstock.replication.replica import Replica
 from penstock.runtime.commit_gate import CommitGate
 from penstock.sim import SimDisk, faults
 
@@ -174,6 +175,24 @@ def test_a_node_without_room_for_the_record_does_not_lead() -> None:
         elect(second, third)
 
 
+def test_a_reign_is_recorded_before_any_other_log_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second, third = led_by_first()
+    first.kill()
+    disk, recorded = second.disk, []
+    listed = disk.list
+
+    def list_and_look(directory: str) -> list[str]:
+        if directory.endswith("partition-0") and not recorded:
+            recorded.append(read_meta(SimDisk(disk.tree()))[0].reigns.latest)
+        return listed(directory)
+
+    monkeypatch.setattr(disk, "list", list_and_look)
+    leading = elect(second, third)
+    assert [one.epoch for one in recorded] == [leading.leader.epoch]
+
+
 def changed_below(disk: SimDisk, directory: str) -> set[str]:
     """The files and directories below this one that any call has touched since the last look."""
     paths = {str(getattr(one, "path", "")) for one in disk.operations}
@@ -204,6 +223,85 @@ def test_to_lead_touches_no_log_but_meta_and_those_that_are_appended_to() -> Non
     assert {one.split("/")[4] for one in changed} == {"messages"}
     leading.kill()
     assert not elect(second, third).node.faults()
+
+
+def opened_paths(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Gets the path of each file of a topic that is opened from now on."""
+    paths: list[str] = []
+    opened = disk.open
+
+    def open_and_note(path: str):
+        if path.startswith("topics/"):
+            paths.append(path)
+        return opened(path)
+
+    monkeypatch.setattr(disk, "open", open_and_note)
+    return paths
+
+
+def test_a_node_that_changes_its_role_reads_and_writes_nothing_of_its_logs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second, third = led_by_first(partitions=20)
+    for size in (1, 70_000):
+        for number in range(20):
+            first.execute(Publish("orders", [Message(b"x" * size)], partition=number))
+        first.sync()
+    streams = [follow(first, second), follow(first, third)]
+    for stream, member in zip(streams, (second, third), strict=True):
+        exchange(stream, member)
+    changed_below(first.disk, "topics/")
+    read = opened_paths(first.disk, monkeypatch)
+    first.step_down()
+    assert read == []
+    assert changed_below(first.disk, "topics/") == set()
+    known = Replica(SimDisk(first.disk.tree()), node=1, entropy=random.Random(1), cluster_id="c")
+    assert first.replica.inventory() == known.inventory()
+    leading = elect(first, third)
+    assert leading is first
+    # Messages that no snapshot covers are read, for the state of the partition.
+    assert {one.rpartition(".")[2] for one in read} <= {"log", "index", "timeindex"}
+    follow(first, second)
+    assert values_of(first.node.partition("orders", 7).messages) == [b"x", b"x" * 70_000]
+
+
+def test_what_a_leader_wrote_that_no_other_node_got_is_cut_when_it_follows() -> None:
+    first, second, third = led_by_first(partitions=3)
+    follow(first, second)
+    follow(first, third)
+    first.execute(Publish("orders", [Message(b"lost")], partition=1))
+    first.execute(CreateTopic("lost", 2, {}))
+    first.sync()
+    first.step_down()
+    leading = elect(second, third)
+    leading.execute(Publish("orders", [Message(b"kept")], partition=1))
+    leading.sync()
+    follow(leading, first)
+    assert "topics/default/lost" not in "".join(first.replica.inventory())
+    third.kill()
+    assert elect(first, third) is first
+    assert values_of(first.node.partition("orders", 1).messages) == [b"kept"]
+    assert not first.node.faults()
+
+
+def test_only_checkpoints_that_know_more_are_written_before_meta_is_cut() -> None:
+    first, second, third = led_by_first(partitions=20)
+    for number in range(20):
+        first.execute(Publish("orders", [Message(b"x")], partition=number))
+    first.sync()
+    follow(first, second)
+    follow(first, third)
+    first.execute(CreateTopic("unknown", 1, {}))
+    first.execute(Publish("orders", [Message(b"x" * 70_000)], partition=7))
+    first.sync()
+    first.kill()
+    leading = elect(second, third)
+    changed_below(first.disk, "topics/")
+    follow(leading, first)
+    written = {
+        one for one in changed_below(first.disk, "topics/default/orders") if "checkpoint" in one
+    }
+    assert {one.split("/")[3] for one in written} == {"partition-7"}
 
 
 def test_meta_says_who_began_each_reign() -> None:

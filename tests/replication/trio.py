@@ -43,6 +43,20 @@ class Member:
 
     kill = start
 
+    def step_down(self) -> None:
+        """Close the data because another node leads, and follow."""
+        self.leader.is_over = True
+        self.node.close()
+        closed_logs = self.leader.closed_logs
+        self.node = self.leader = None
+        self.replica = Replica(
+            self.disk,
+            node=self.number,
+            entropy=random.Random(self.number),
+            cluster_id="c",
+            closed_logs=closed_logs,
+        )
+
     def lead(self, epoch: int, min_isr: int = 2) -> None:
         hello = as_leader(self.replica.hello(), Epoch(epoch))
         closed = self.replica.lead(Epoch(epoch))

@@ -24,6 +24,9 @@ def plan_close(node: "Catalogue") -> Plans:
     noticed, though nothing else may have happened but a change of keys.
     """
     node.works.discard()
+    if node.reign.is_over:
+        # This process follows next, and is told how far the logs are (`Reign.closing`).
+        return [(one, one.plan_sync()) for one in node.changes.to_sync()]
     replay = node.changes.replay
     for one in node.changes.to_sync():
         replay.note(one)
@@ -56,6 +59,9 @@ def finish_close(node: "Catalogue") -> None:
     """Close the files of all partitions, whose plans were run, then meta."""
     ends = unknown_ends(node)
     for one in node.partitions():
+        for log in (one.messages, one.journal.log, one.delayed.log, one.staging.log):
+            if log is not None:
+                node.reign.closing(log)
         one.discard()
     if not node.reign.is_over:
         with suppress(NoSpace):

@@ -519,6 +519,7 @@ class Log:
         plan = self.plan_close(with_checkpoint=with_checkpoint)
         plan.run()
         self.synced(plan)
+        self.reign.closing(self)
         self.discard()
 
     def _is_saved(self) -> bool:

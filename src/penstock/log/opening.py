@@ -19,6 +19,7 @@ from ..errors import Damaged, DamagedBatch, DamagedFile, PenstockError, Refused
 from ..model import Epoch, LogId, Offset
 from ..ports import Disk
 from .checkpoint import Checkpoint, EpochStart, read_checkpoint
+from .closed import ClosedLog
 from .cuts import CutNames, copy_out
 from .identity import claim
 from .layout import (
@@ -156,6 +157,10 @@ def examine(
     what it came with, counts as torn. If it `is_opened_around_damage`, damaged batches there stay where they are, and
     reading them is refused.
     """
+    closed = reign.take_closed(directory)
+    if closed is not None and closed.log_id == log_id:
+        log = Log(disk, directory, log_id, config, closed.checkpoint, reign=reign)
+        return _examine_closed(log, closed, known, needed_from)
     recovery, names = Recovery(), disk.list(directory)
     if claim(disk, directory, log_id, names, may_create=may_create):
         names = disk.list(directory)
@@ -172,12 +177,9 @@ def examine(
         lost = DamagedBatch(path, 0, "the segment is missing", next_offset=bases[0])
         recovery.segments_damaged.append(lost)
         checkpoint = replace(checkpoint, start_offset=bases[0], epochs=_from(checkpoint, bases[0]))
-    saved, closed = checkpoint, reign.take_checkpoint(directory)
-    if recovery.checkpoint is CheckpointState.USED and closed is not None:
-        checkpoint, recovery.was_closed = closed, True
     log = Log(disk, directory, log_id, config, checkpoint, reign=reign)
     if recovery.checkpoint is CheckpointState.USED:
-        log.saved_checkpoint, log.settled_to = saved, saved.segment
+        log.saved_checkpoint = checkpoint
     try:
         _add_segments(log, checkpoint, [one for one in bases if one >= checkpoint.start_offset])
         broken = _scan(
@@ -195,6 +197,22 @@ def examine(
         # Its checkpoint was written since.
         names = disk.list(directory)
     return Examination(log, recovery, broken, names, bases)
+
+
+def _examine_closed(
+    log: Log, closed: ClosedLog, known: KnownEnd | None, needed_from: int
+) -> Examination:
+    """An `Examination` of a log that this process has closed. It has removed the leftovers before, too."""
+    recovery = Recovery(was_closed=True)
+    log.saved_checkpoint, log.settled_to = closed.saved, closed.saved.segment
+    for base_offset, size in closed.segments:
+        segment = log.new_segment(base_offset)
+        segment.size = segment.synced_size = size
+        log.segments.append(segment)
+    if known is not None:
+        _require_known(log, recovery, known, needed_from)
+    _check_sealed(log, closed.checkpoint, recovery)
+    return Examination(log, recovery, None, [], [])
 
 
 def _require_known(log: Log, recovery: Recovery, known: KnownEnd, needed_from: int) -> None:

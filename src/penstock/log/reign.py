@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ..codec import Head
 from ..errors import NoSpace
 from ..model import Buffer, Epoch, Offset
-from .checkpoint import Checkpoint
+from .closed import ClosedLog, ClosedLogs
 
 if TYPE_CHECKING:
     from .log import Log
@@ -78,9 +78,12 @@ class Reign(Protocol):
     @property
     def mandate(self) -> "Mandate": ...
 
-    def take_checkpoint(self, directory: str) -> Checkpoint | None:
-        """How far a log is durable and whole, if this process has closed it before with an older checkpoint on the
-        disk. Told once: from then on the log may change."""
+    def take_closed(self, directory: str) -> ClosedLog | None:
+        """The log in a directory as this process has closed it. Told once: from then on it may change."""
+        ...
+
+    def closing(self, log: "Log") -> None:
+        """The files of a log are about to be closed, and all that is to be durable of it is."""
         ...
 
     def begin(self, record: "RecordEpoch") -> None:
@@ -121,8 +124,11 @@ class LocalReign:
     is_begun = True
     epoch, mandate = Epoch(0), Mandate()
 
-    def take_checkpoint(self, directory: str) -> Checkpoint | None:
+    def take_closed(self, directory: str) -> ClosedLog | None:
         return None
+
+    def closing(self, log: "Log") -> None:
+        """The next start reads it."""
 
     def begin(self, record: "RecordEpoch") -> None:
         """Each log begins its own."""
@@ -197,6 +203,12 @@ class FollowingReign(LocalReign):
     """Logs that another node writes: here no epoch ever begins by itself."""
 
     is_shared = has_one_epoch = True
+
+    def __init__(self, closed: ClosedLogs | None = None) -> None:
+        self._closed = closed or ClosedLogs()
+
+    def take_closed(self, directory: str) -> ClosedLog | None:
+        return self._closed.take(directory)
 
     def next_epoch(self, epoch: Epoch) -> Epoch:
         return epoch

@@ -14,7 +14,7 @@ import msgspec
 from ..codec import Head
 from ..errors import Fenced, Refused
 from ..log import Log
-from ..log.checkpoint import Checkpoint
+from ..log.closed import ClosedLog, ClosedLogs
 from ..log.reign import Mandate, RecordEpoch
 from ..model import Buffer, Epoch, Offset
 from .frames import LEVEL, Hello
@@ -42,7 +42,7 @@ class Leader:
         memory_bytes: int = MEMORY_BYTES,
         window_bytes: int = WINDOW_BYTES,
         asked: Iterable[int] = (),
-        checkpoints: Mapping[str, Checkpoint] | None = None,
+        closed_logs: ClosedLogs | None = None,
     ) -> None:
         """`hello` is what this node says of itself to each follower; its epoch is that of the reign. The nodes `asked`
         have promised to follow no earlier one."""
@@ -56,7 +56,8 @@ class Leader:
         # Of the logs, also of those that are closed and not removed yet, by the directory that they are in.
         self._paths: dict[str, dict[str, None]] = {}
         self.streams: list[Stream] = []
-        self._checkpoints = dict(checkpoints or {})
+        # As this process has closed them: before this reign, and at its end.
+        self.closed_logs = closed_logs or ClosedLogs()
         # The sequence of the record that says that this reign has begun.
         self._begun_at = 0
         # The epoch of another node that leads now; 0: none is known.
@@ -94,8 +95,11 @@ class Leader:
         """Whether the record of this reign is committed: before that, nothing that a client asks for is."""
         return self.committed >= self._begun_at
 
-    def take_checkpoint(self, directory: str) -> Checkpoint | None:
-        return self._checkpoints.pop(directory, None)
+    def take_closed(self, directory: str) -> ClosedLog | None:
+        return self.closed_logs.take(directory)
+
+    def closing(self, log: Log) -> None:
+        self.closed_logs.put(log)
 
     def begin(self, record: RecordEpoch) -> None:
         record(self.epoch)

@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import BadRequest, Damaged, Fenced, HistoryLost, PenstockError, Refused
 from ..log import Log
+from ..log.closed import ClosedLogs
 from ..log.layout import TEMPORARY
 from ..log.placed import append_placed
 from ..log.snapshot import snapshot_offsets, snapshot_path
@@ -36,7 +37,7 @@ from .frames import (
 )
 from .reconcile import META, NOTHING, in_order
 from .replica_file import ReplicaRecord, read_record, write_record
-from .storage import ClosedLogs, ReceivedSnapshot, SetAside, Storage, StoragePlan
+from .storage import ClosedStorage, ReceivedSnapshot, SetAside, Storage, StoragePlan
 from .watermark import Watermark
 
 _ID_BITS = 63
@@ -48,7 +49,15 @@ class Replica:
     Not thread-safe. A plan of `plan_sync` may run in another thread, but no frame may be received as long as it does.
     """
 
-    def __init__(self, disk: Disk, *, node: int, entropy: Entropy, cluster_id: str = "") -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        node: int,
+        entropy: Entropy,
+        cluster_id: str = "",
+        closed_logs: ClosedLogs | None = None,
+    ) -> None:
         """DamagedFile: the file `replica` is damaged, and nothing says what this node has promised."""
         self.disk, self.node = disk, node
         self.incarnation = entropy.getrandbits(_ID_BITS)
@@ -59,7 +68,7 @@ class Replica:
                 f"this directory is of cluster {self.record.cluster_id!r}, not of {cluster_id!r}"
             )
         self.record.cluster_id = self.record.cluster_id or cluster_id
-        self.storage, self.watermark = Storage(disk), Watermark()
+        self.storage, self.watermark = Storage(disk, closed_logs), Watermark()
         # One that is not whole may have begun to fetch a log anew, and says so already.
         committed = self.record.committed if self.record.is_whole else {}
         try:
@@ -240,7 +249,7 @@ class Replica:
         reason = f"not in the history of epoch {self.leader.epoch}"
         is_cut = log is not None and one.keep_to < log.end_offset
         if is_cut and one.path == META:
-            storage.forget_meta()
+            storage.forget_meta(one.keep_to)
         if log is not None and (one.keep_to == NOTHING or one.number < 0):
             if one.facts is not None:
                 self._broken()
@@ -261,7 +270,7 @@ class Replica:
             storage.configure(log, one.facts)
             storage.forget_unused_epochs(log, one.facts)
         if is_cut and one.path == META:
-            storage.meta_is_cut()
+            storage.note_meta_end()
 
     def _log(self, number: int) -> Log:
         try:
@@ -436,7 +445,7 @@ class Replica:
             raise Fenced(epoch, promised=self.record.promised)
         self._write(promised=epoch)
 
-    def lead(self, epoch: Epoch, *, forced_epoch: int | None = None) -> ClosedLogs:
+    def lead(self, epoch: Epoch, *, forced_epoch: int | None = None) -> ClosedStorage:
         """Promise an epoch, durably, and close the logs. Returns what is known of them, for the `Leader`.
 
         `forced_epoch`: the last one that was begun by force; None: that of the history that there is. Fenced: it is not
@@ -450,7 +459,7 @@ class Replica:
         self._forget_lost()
         forced = self.record.forced_epoch if forced_epoch is None else forced_epoch
         self._write(promised=epoch, is_whole=True, forced_epoch=forced)
-        return ClosedLogs(dict(self.record.committed), self.storage.hand_over())
+        return ClosedStorage(dict(self.record.committed), self.storage.hand_over())
 
     def close(self) -> None:
         self.disconnect()

@@ -11,8 +11,9 @@ import msgspec
 from ..codec import seed_of
 from ..config import LogConfig
 from ..errors import Damaged, DamagedFile, FileMissing, NoSpace, PenstockError, Refused
-from ..log import Log, SyncPlan, open_log
+from ..log import Log, Recovery, SyncPlan, open_log
 from ..log.checkpoint import NO_META, Checkpoint, EpochStart, MetaMark, read_checkpoint
+from ..log.closed import UNCHECKED_BYTES_MAX, ClosedLogs
 from ..log.creation import NewLogs
 from ..log.identity import read_identity
 from ..log.layout import (
@@ -24,7 +25,7 @@ from ..log.layout import (
     segment_path,
 )
 from ..log.opening import set_aside as set_aside_bytes
-from ..log.reign import FOLLOWING
+from ..log.reign import FollowingReign
 from ..log.snapshot import read_snapshot, remove_snapshot, snapshot_offsets
 from ..log.trim import release, truncate
 from ..model import Epoch, LogId, Offset
@@ -34,11 +35,8 @@ from .log_paths import LEAVING, log_paths
 from .reconcile import META, facts_of, in_order
 
 SET_ASIDE = "set-aside"
-# So much of each log is read again when it is opened, at most.
-_UNCHECKED_BYTES_MAX = 64 << 10
 # New ones have three files each open until they are synced: together far fewer than a disk keeps open.
 _LOGS_AT_ONCE = 100
-
 
 # Calls all of these, at the same time where it can; for each, what it has failed with.
 RunSyncs = Callable[[Sequence[Callable[[], None]]], Sequence[PenstockError | None]]
@@ -53,12 +51,11 @@ class SetAside(NamedTuple):
     offsets: range
 
 
-class ClosedLogs(NamedTuple):
-    """The logs of a replica that is about to lead, by path: the ends that are known to be committed, and how far each
-    log is durable and whole, which its checkpoint on the disk need not say."""
+class ClosedStorage(NamedTuple):
+    """What a replica that is about to lead knows: the ends that are committed, by path, and its logs."""
 
     committed: dict[str, int]
-    checkpoints: dict[str, Checkpoint]
+    closed_logs: ClosedLogs
 
 
 def _one_by_one(syncs: Sequence[Callable[[], None]]) -> Sequence[PenstockError | None]:
@@ -116,8 +113,11 @@ def _install(disk: Disk, snapshots: Sequence[ReceivedSnapshot]) -> None:
 class Storage:
     """`logs` by path. `aside` has all that was set aside since the start, `is_whole` is False once a log was."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, closed: ClosedLogs | None = None) -> None:
+        """`closed` has logs that this process has closed when it led."""
         self.disk = disk
+        self._closed = closed or ClosedLogs()
+        self._reign = FollowingReign(self._closed)
         self.logs: dict[str, Log] = {}
         self.aside: list[SetAside] = []
         self.mark = MetaMark(NO_META)
@@ -150,16 +150,7 @@ class Storage:
                 self._unlink(path)
                 continue
             try:
-                log_id = read_identity(self.disk, path)
-                log, found = open_log(
-                    self.disk,
-                    path,
-                    log_id=log_id,
-                    config=LogConfig(retention_hours=-1),
-                    may_create=self._is_fresh(path, log_id),
-                    reign=FOLLOWING,
-                )
-                self._require_snapshots(log)
+                log, found = self._open(path)
             except (Damaged, Refused) as error:
                 if self._is_unfinished(path):
                     self._unlink(path)
@@ -182,11 +173,31 @@ class Storage:
                 lost = range(log.end_offset, committed[path])
                 self.aside.append(SetAside(path, ", ".join(found.set_aside), reason, lost))
                 is_whole = False
-            self.was_clean = self.was_clean and found.is_clean
+            self.was_clean &= found.is_clean
             self._add(log)
-        if META in self.logs:
-            self.mark.end = self.logs[META].end
+        self._closed.clear()
+        self._forget_journeys()
+        self.note_meta_end()
         return is_whole
+
+    def _open(self, path: str) -> tuple[Log, Recovery]:
+        closed = self._closed.get(path)
+        log_id = read_identity(self.disk, path) if closed is None else closed.log_id
+        log, found = open_log(
+            self.disk,
+            path,
+            log_id=log_id,
+            config=LogConfig(retention_hours=-1),
+            may_create=closed is None and self._is_fresh(path, log_id),
+            reign=self._reign,
+        )
+        if closed is None:
+            try:
+                self._require_snapshots(log)
+            except DamagedFile:
+                log.discard()
+                raise
+        return log, found
 
     def _is_unfinished(self, path: str) -> bool:
         """Whether a crash came while the log was made: then it has no whole identity, and no batch."""
@@ -210,22 +221,21 @@ class Storage:
             )
         return False
 
-    def _require_snapshots(self, log: Log) -> None:
-        """DamagedFile: a snapshot cannot be read."""
-        for offset in snapshot_offsets(self.disk, log.directory):
-            try:
-                read_snapshot(self.disk, log.directory, offset, seed=log.seed)
-            except DamagedFile:
-                log.discard()
-                raise
-
     def _add(self, log: Log) -> None:
         log.meta = self.mark
-        # It may know records that a crash took; once others have come in their places it would be believed.
-        last = log.segments[-1].base_offset
-        if remove_if_there(self.disk, segment_path(log.directory, last, JOURNEY_INDEX)):
-            self.disk.sync_directory(log.directory)
         self.logs[log.directory] = log
+
+    def _forget_journeys(self) -> None:
+        """The index of a log's newest segment may know records that a crash took, or that are cut; once others have
+        come in their places it would be believed."""
+        newest = {path: log.segments[-1].base_offset for path, log in self.logs.items()}
+        changed = [
+            path
+            for path, base in newest.items()
+            if remove_if_there(self.disk, segment_path(path, base, JOURNEY_INDEX))
+        ]
+        if changed:
+            self.disk.sync_all([], changed)
 
     def facts(self) -> dict[str, LogFacts]:
         return {path: facts_of(self.logs[path]) for path in sorted(self.logs, key=in_order)}
@@ -247,7 +257,7 @@ class Storage:
                 facts.path,
                 log_id=LogId(facts.log_id),
                 config=_config_of(facts),
-                reign=FOLLOWING,
+                reign=self._reign,
                 at=facts.start,
                 epochs=[_first_epoch(facts, facts.start)],
             )
@@ -397,13 +407,16 @@ class Storage:
                 if found.message_end.offset > message_end:
                     remove_snapshot(self.disk, state.directory, offset)
 
-    def forget_meta(self) -> None:
-        """Before meta is cut: no checkpoint may know more of it than there will be."""
+    def forget_meta(self, end: int) -> None:
+        """Before meta is cut at its new end: no checkpoint may know more of it than there will be."""
         self.mark.end = NO_META
         for path in sorted(self.logs, key=in_order):
-            _require_checkpoint(self.logs[path], self.logs[path].checkpoint())
+            log = self.logs[path]
+            saved = log.saved_checkpoint
+            if saved is None or saved.meta_end.offset > end:
+                _require_checkpoint(log, log.checkpoint())
 
-    def meta_is_cut(self) -> None:
+    def note_meta_end(self) -> None:
         if META in self.logs:
             self.mark.end = self.logs[META].end
 
@@ -444,7 +457,7 @@ class Storage:
         self._dirty.pop(path, None)
         if log is not None:
             log.discard()
-        # By another name first: a crash that leaves some of its files leaves no log that seems to be damaged.
+        # By another name first: a crash that leaves some files leaves no log that seems to be damaged.
         self.disk.move(path, path + LEAVING)
         self._leaving[path] = None
         self._changed[path.rpartition("/")[0]] = None
@@ -467,7 +480,7 @@ class Storage:
     def scrub(self, path: str) -> Iterator[int]:
         """Read all of a log, a piece at a time: how many bytes each had. DamagedBatch, DamagedFile."""
         log = self.logs[path]
-        self._require_snapshots_of(log)
+        self._require_snapshots(log)
         offset = log.start_offset
         # Between two pieces a leader may remove the log, or one of the same path may come in its place.
         while self.logs.get(path) is log and offset < log.end_offset:
@@ -475,7 +488,8 @@ class Storage:
             offset = run.next_offset
             yield len(run.data)
 
-    def _require_snapshots_of(self, log: Log) -> None:
+    def _require_snapshots(self, log: Log) -> None:
+        """DamagedFile: a snapshot cannot be read."""
         for offset in snapshot_offsets(self.disk, log.directory):
             read_snapshot(self.disk, log.directory, offset, seed=log.seed)
 
@@ -484,18 +498,17 @@ class Storage:
         checkpoint another one is written."""
         self.sync()
         for log in self.logs.values():
-            if log.bytes_unchecked > _UNCHECKED_BYTES_MAX:
+            if log.bytes_unchecked > UNCHECKED_BYTES_MAX:
                 log.close()
         self.discard()
 
-    def hand_over(self) -> dict[str, Checkpoint]:
-        """Make everything durable, and close the files. Returns how far each log is, for the one that opens it next in
-        this process: no checkpoint is written, and nothing has to be read again."""
+    def hand_over(self) -> ClosedLogs:
+        """Make everything durable, and close the files. Returns the logs for the one that opens them next in this
+        process: no checkpoint is written, and nothing has to be read again."""
         self.sync()
-        closed = {path: log.checkpoint() for path, log in self.logs.items()}
+        closed = ClosedLogs()
         for log in self.logs.values():
-            if log.bytes_unchecked > _UNCHECKED_BYTES_MAX:
-                log.segments[-1].save_index()
+            closed.put(log)
         self.discard()
         return closed
 

@@ -13,6 +13,7 @@ from ..broker.node import Node
 from ..broker.partition import Now
 from ..broker.walks import WAIT, Effect, Walk
 from ..errors import Damaged, Fatal, Fenced, NoSpace, PenstockError, Refused
+from ..log.closed import ClosedLogs
 from ..model import Epoch
 from ..replication.frames import (
     Frame,
@@ -100,14 +101,18 @@ class Member:
         clock = self.world.clock
         return Now(clock.now_ns(), clock.monotonic_ns())
 
-    def start(self) -> None:
+    def start(self, closed_logs: ClosedLogs | None = None) -> None:
         """Open what there is, and look for a leader."""
         self.life += 1
         self.faulty = None
 
         def begin() -> None:
             self.replica = Replica(
-                self.disk, node=self.number, entropy=self.world.entropy, cluster_id="sim"
+                self.disk,
+                node=self.number,
+                entropy=self.world.entropy,
+                cluster_id="sim",
+                closed_logs=closed_logs,
             )
             # No bit of these disks ever flips.
             self.world.expect_nothing_aside(self.replica)
@@ -139,8 +144,9 @@ class Member:
         if self.node is not None:
             self.act(self.node.close)
         if self.is_up:
+            closed_logs = None if self.leader is None else self.leader.closed_logs
             self._over()
-            self.start()
+            self.start(closed_logs)
 
     def _over(self) -> None:
         for connection in [*self.readers]:
@@ -265,13 +271,14 @@ class Member:
                 hello,
                 min_isr=min_isr,
                 committed=closed.committed,
-                checkpoints=closed.checkpoints,
+                closed_logs=closed.closed_logs,
                 memory_bytes=1 << 14,
                 window_bytes=1 << 16,
             )
             self.node = Node(
                 self.disk, now=self.now(), entropy=self.world.entropy, reign=self.leader
             )
+            self.leader.closed_logs.clear()
             self.node.works.piece = _PARTITIONS_A_PIECE
             self.later(_SYNC_MS_MAX, self._sync_node)
             self.walk_later(self._finish_topics, _FINISH_MS)

@@ -16,6 +16,7 @@ import msgspec
 
 from ...api.health import Sample
 from ...errors import Damaged, PenstockError
+from ...log.closed import ClosedLogs
 from ...model import Buffer, Epoch
 from ...observability.prometheus import render
 from ...replication.frames import (
@@ -29,7 +30,7 @@ from ...replication.frames import (
     encode_frame,
 )
 from ...replication.replica import Replica
-from ...replication.storage import ClosedLogs, SetAside
+from ...replication.storage import ClosedStorage, SetAside
 from ...runtime import RealDisk
 from ...runtime.clock import SystemClock
 from ...runtime.fatal import fatal_ends_process
@@ -62,6 +63,8 @@ class FollowerRole:
         self._disk, self._membership, self._logger = disk, membership, logger
         self._storage, self._sync_threads = storage, SyncThreads(SystemClock())
         self._replica: Replica | None = None
+        # As they were when this node led last, until they are opened again.
+        self.closed_logs: ClosedLogs | None = None
         # Frames of the leader, for the storage thread; None: there will be no more.
         self._received: SimpleQueue[tuple[Frame, memoryview] | None] = SimpleQueue()
         self._link: Link | None = None
@@ -139,7 +142,9 @@ class FollowerRole:
                 node=membership.node,
                 entropy=SystemRandom(),
                 cluster_id=membership.facts.cluster_id,
+                closed_logs=self.closed_logs,
             )
+            self.closed_logs = None
         return self._replica
 
     def _disconnect(self) -> None:
@@ -285,14 +290,16 @@ class FollowerRole:
             ]
         )
 
-    async def lead(self, epoch: int, forced_epoch: int) -> ClosedLogs:
+    async def lead(self, epoch: int, forced_epoch: int) -> ClosedStorage:
         """Give the logs back so that a node opens them to lead; returns what is known of them."""
 
-        def begin() -> ClosedLogs:
+        def begin() -> ClosedStorage:
             replica = self._opened()
             closed = replica.lead(Epoch(epoch), forced_epoch=forced_epoch)
             self._replica, self._aside_told = None, 0
             self._sync_threads.close()
+            # All of it is read when it follows again: what is handed over is not.
+            self._scrub_at = 0.0
             return closed
 
         return await self._in_storage(begin)

@@ -13,7 +13,7 @@ from ...replication.frames import Durable, Hello
 from ...replication.lag import Lag
 from ...replication.leader import Leader
 from ...replication.replica_file import read_record, write_record
-from ...replication.storage import ClosedLogs
+from ...replication.storage import ClosedStorage
 from ...replication.stream import Stream, StreamState
 from ...runtime.asynchronous import AsyncDriver
 from ...runtime.commit_gate import CommitGate
@@ -42,7 +42,7 @@ class LeaderRole:
         membership: Membership,
         settings: Settings,
         disk: Disk,
-        closed: ClosedLogs,
+        closed: ClosedStorage,
     ) -> None:
         """`closed`: the logs as they were before this reign."""
         self.membership, self._disk = membership, disk
@@ -51,7 +51,7 @@ class LeaderRole:
             membership.hello(),
             min_isr=membership.copies,
             committed=closed.committed,
-            checkpoints=closed.checkpoints,
+            closed_logs=closed.closed_logs,
             window_bytes=cluster.window_bytes,
             asked=membership.asked,
         )
@@ -69,6 +69,7 @@ class LeaderRole:
     def begin(self, driver: AsyncDriver, over: asyncio.Event, audit: AuditLog) -> None:
         """Take followers from now on. `over` is set when this node leads no longer."""
         self._driver, self._over = driver, over
+        self.leader.closed_logs.clear()
         membership = self.membership
         membership.serve_follower, membership.hand_over = self.serve, self.hand_over
         membership.go_alone = self.go_alone

@@ -54,6 +54,7 @@ async def serve_in_turns(
                 # Deposed, this node follows when its data is closed: two that have the files open would both write.
                 membership.follow = None
                 await serving.serve_clients(disk, *sockets, leading)
+                following.closed_logs = leading.leader.closed_logs
                 membership.follow = following.run
                 membership.look()
             else:
