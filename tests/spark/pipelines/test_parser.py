@@ -168,7 +168,19 @@ sinks:
         ),
         (
             "{name: a, sources: {t: {topic: t}}, sinks: [{lake: l, from: t, partition_by: x}]}",
-            "sinks[0].partition_by: a field of typed values: give subject, too",
+            "sinks[0].partition_by is for typed values: give subject, too",
+        ),
+        (
+            "{name: a, sources: {t: {topic: t}}, sinks: [{lake: l, from: t, rejects_files: x}]}",
+            "sinks[0].rejects_files is for typed values: give subject, too",
+        ),
+        (
+            "{name: a, sources: {t: {topic: t}}, sinks: [{lake: l, from: t, subject: s, rejects_topic: t}]}",
+            "sinks[0].rejects_topic: the lake is filled from that topic",
+        ),
+        (
+            "{name: a, sources: {t: {topic: t}}, sinks: [{lake: l, from: t, subject: s, rejects_topic: a/b}]}",
+            "sinks[0].rejects_topic: ",
         ),
         (
             "{name: a, sources: {l: {lake: l}}, sinks: [{lake: m, from: l}]}",

@@ -10,14 +10,17 @@ from deltalake import DeltaTable
 
 from penstock.api.schemas import Level, SetCompatibility
 from penstock.cli.exits import Exit
-from penstock.errors import Refused
-from penstock.spark.pipelines import task_files
+from penstock.client import Outgoing
+from penstock.errors import NotFound, Refused
+from penstock.spark.pipelines import runner, task_files
 from penstock.spark.pipelines.delta import publish as to_delta
 from penstock.spark.pipelines.lake import Lake, LakeColumns, LakeReader, TableFormat
 from penstock.spark.pipelines.merge import compact
+from penstock.spark.pipelines.parser import read_pipeline
+from penstock.spark.pipelines.rejects import Rejects
 from penstock.spark.pipelines.verify import verify
 
-from .rigs import archived
+from .rigs import NEVER, archived
 
 LINE = {
     "type": "record",
@@ -170,3 +173,87 @@ def test_a_field_with_too_many_values_is_refused_by_name(client, topic, tmp_path
     with pytest.raises(Refused, match="too many values of country"):
         archived(tmp_path, client.url, topic, columns=columns)
     assert LakeReader(tmp_path).state().commits == 0
+
+
+REJECTS = """
+name: typed
+sources: {{orders: {{topic: {topic}}}}}
+sinks:
+  - {{lake: lake, from: orders, subject: {topic}-value, rejects_topic: {topic}.rejects, rejects_files: rejects}}
+"""
+
+
+def run_yaml(client, topic, folder):
+    text = REJECTS.format(topic=topic)
+    found = read_pipeline(text, path=folder / "typed.yaml", server=client.url)
+    runner.run(None, found, NEVER, is_once=True)
+
+
+def rejected(client, topic, folder):
+    """What was passed on: to the topic, and into files."""
+    sent = Counter(
+        (message.value, dict(message.headers)["penstock-rejected-from"])
+        for _, message in client.read(f"{topic}.rejects")
+    )
+    rows = [row for path in folder.glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert all(row["data_error"] for row in rows)
+    places = ((row, f"{topic}/{row['partition']}/{row['offset']}".encode()) for row in rows)
+    assert Counter((row["value"], place) for row, place in places) == sent
+    return sent
+
+
+def test_values_that_cannot_be_read_are_passed_on_once_whatever_dies(
+    client, topic, tmp_path, monkeypatch
+):
+    client.create_topic(f"{topic}.rejects")
+    schema = client.register_schema(f"{topic}-value", json.dumps(ORDER))
+    folder, expected = tmp_path / "rejects", Counter()
+
+    def publish(*junk):
+        client.publish(topic, schema.encode({"country": "DE", "size": 1}), partition=0)
+        client.publish(topic, None, key="k", partition=0)
+        for value in junk:
+            (sent,) = client.publish_many(
+                topic, [Outgoing(value, headers=[("a", "b")], partition=1)]
+            )
+            expected[value, f"{topic}/1/{sent.offset}".encode()] += 1
+
+    publish(b"junk", b"not this")
+    run_yaml(client, topic, tmp_path)
+    assert rejected(client, topic, folder) == expected
+    kept = [dict(message.headers) for _, message in client.read(f"{topic}.rejects")]
+    assert all(headers["a"] == b"b" and headers["penstock-rejected-error"] for headers in kept)
+    # A process ends at a step of the publication, and a merge may come before the next one.
+    for step, is_before in REJECT_STEPS:
+        for is_merged in (False, True):
+            publish(b"junk")
+            with monkeypatch.context() as patched:
+                patched.setattr(Rejects, step, dying(getattr(Rejects, step), is_before=is_before))
+                with pytest.raises(KeyboardInterrupt):
+                    run_yaml(client, topic, tmp_path)
+            if is_merged:
+                with Lake(tmp_path / "lake") as lake:
+                    compact(lake)
+            run_yaml(client, topic, tmp_path)
+            assert rejected(client, topic, folder) == expected
+
+
+REJECT_STEPS = [("publish", True), ("_write_file", False), ("_publish", False), ("publish", False)]
+
+
+def dying(step, *, is_before):
+    def die(*words):
+        if not is_before:
+            step(*words)
+        raise KeyboardInterrupt
+
+    return die
+
+
+def test_a_topic_for_rejects_that_is_not_there_is_refused_and_makes_no_lake(
+    client, topic, tmp_path
+):
+    client.register_schema(f"{topic}-value", json.dumps(ORDER))
+    with pytest.raises(NotFound):
+        run_yaml(client, topic, tmp_path)
+    assert not (tmp_path / "lake").exists()

@@ -97,7 +97,7 @@ class LakeSink:
     """A lake. `group` publishes the progress in the broker; `hold_retention` has the topics wait for it.
 
     `subject`: the values of a new lake are typed columns, too, by the latest version of this subject. `partition_by`:
-    a field of them divides the files, too.
+    a field of them divides the files, too. `rejects_topic`, `rejects_files`: where values go that could not be read.
     """
 
     lake: str
@@ -113,6 +113,8 @@ class LakeSink:
     if_older: Then = Then.REFUSE
     subject: str = ""
     partition_by: str = ""
+    rejects_topic: str = ""
+    rejects_files: str = ""
     max_messages_per_commit: int = 2_000_000
     max_messages_per_file: int = 500_000
 

@@ -210,6 +210,10 @@ class _PipelineParser:
             return check_topic_or_pattern(made)
         if name == "group" and made:
             check_name(made, name)
+        if name == "rejects_topic":
+            return check_name(made, "topic")
+        if name == "rejects_files":
+            return str(self._absolute(made))
         if name == "lake" and made.startswith(S3_SCHEME):
             return lake_address(made)
         if name in {"lake", "files"} or (name in {"table", "plot"} and isinstance(made, str)):
@@ -340,18 +344,21 @@ class _Links:
             named = [self.sources.get(one) for one in sink.inputs]
             if not all(isinstance(one, FilesSource) for one in named):
                 self.parser.problem(f"{where}: a topic is loaded from sources that are files")
-        elif isinstance(sink, LakeSink) and sink.partition_by and not sink.subject:
-            self.parser.problem(f"{where}.partition_by: a field of typed values: give subject, too")
-        elif isinstance(sink, LakeSink) and sink.subject and not self._is_one_topic(sink):
-            self.parser.problem(f"{where}.subject: values are typed for a lake of one topic")
-        elif isinstance(sink, LakeSink) and len(sink.inputs) > 1:
-            named = [self.sources.get(one) for one in sink.inputs]
-            if not all(isinstance(one, TopicSource) for one in named):
-                self.parser.problem(f"{where}.from: a lake takes topics, or one transform")
+        elif isinstance(sink, LakeSink):
+            self._lake(where, sink)
 
-    def _is_one_topic(self, sink: LakeSink) -> bool:
-        found = [self.sources.get(one) for one in sink.inputs]
-        return len(found) == 1 and isinstance(found[0], TopicSource)
+    def _lake(self, where: str, sink: LakeSink) -> None:
+        named = [self.sources.get(one) for one in sink.inputs]
+        topics = [one.topic for one in named if isinstance(one, TopicSource)]
+        if sink.subject and (len(named) > 1 or not topics):
+            self.parser.problem(f"{where}.subject: values are typed for a lake of one topic")
+        elif len(named) > len(topics) and len(named) > 1:
+            self.parser.problem(f"{where}.from: a lake takes topics, or one transform")
+        for name in ("partition_by", "rejects_topic", "rejects_files"):
+            if getattr(sink, name) and not sink.subject:
+                self.parser.problem(f"{where}.{name} is for typed values: give subject, too")
+        if sink.rejects_topic in topics:
+            self.parser.problem(f"{where}.rejects_topic: the lake is filled from that topic")
 
     def _together(self) -> None:
         """A pipeline has one lake or topic, or several sinks that print or draw."""

@@ -30,6 +30,7 @@ from .model import (
     TopicSource,
     TopicStart,
 )
+from .rejects import Rejects
 from .remote import Remote
 from .report import OnProgress, PipelineIdentity, Reporter
 from .spark_errors import spark_errors
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 # Up to 4 attempts for each task, also in one process.
 LOCAL_MASTER = "local[*,4]"
 
+Publish = Callable[[Lake, Manifest], None]
 Show = Callable[["pa.Table"], None]
 
 
@@ -123,14 +125,29 @@ def publish_table(lake: Lake, manifest: Manifest) -> None:
         publish(lake, manifest)
 
 
+def _publisher(sink: LakeSink, remote: Remote | None) -> Publish:
+    """Returns what publishes a commit: to the table of the lake, and what could not be read to where it goes."""
+    if remote is None or not (sink.rejects_topic or sink.rejects_files):
+        return publish_table
+    rejects = Rejects(remote, sink.rejects_topic, sink.rejects_files)
+
+    def publish(lake: Lake, manifest: Manifest) -> None:
+        publish_table(lake, manifest)
+        rejects.publish(lake, manifest)
+
+    return publish
+
+
 def open_lake(sink: LakeSink, remote: Remote | None = None) -> Lake:
     """Returns the lake of a sink with its lock. A lake that exists has its own table format.
 
     An archive says by `remote` which broker has the schema of a new lake. NotFound: it has no such subject.
     """
-    columns = None
+    columns, publish = None, _publisher(sink, remote)
     if sink.subject and remote is not None:
         with remote.connect() as client:
+            if sink.rejects_topic:
+                client.topic(sink.rejects_topic)
             # Of a lake that is there they are only compared: it goes on, whatever the latest version has.
             columns = (
                 LakeColumns(sink.subject, 0, sink.partition_by)
@@ -142,7 +159,7 @@ def open_lake(sink: LakeSink, remote: Remote | None = None) -> Lake:
         table=sink.table,
         split=sink.split,
         columns=columns,
-        publish=publish_table,
+        publish=publish,
     )
 
 
