@@ -361,6 +361,31 @@ def test_a_start_behind_a_crash_takes_the_damaged_batch_out_of_use_and_not_its_p
     assert len(world.node.damage.newest()) == 2
 
 
+def test_a_partition_that_damage_among_delayed_messages_keeps_out_of_use_is_opened_by_skip():
+    world = made()
+    world.publish(b"whole")
+    bad, good = later(world, b"bad" + bytes(5000), 5), later(world, b"good", 5)
+    world.sync()
+    path = f"{world.node.partition(TOPIC, 0).delayed.directory}/{0:020d}.log"
+    tree = world.disk.tree()
+    data = bytearray(tree.files[path])
+    data[3000] ^= 1
+    world.open_on(SimDisk(Tree({**tree.files, path: bytes(data)}, tree.directories)))
+    assert [fault.number for fault in world.node.faults()] == [0]
+    world.configure(max_retries=4)
+    assert [fault.number for fault in world.node.faults()] == [0]
+    world.configure(on_damage="skip")
+    assert world.node.faults() == []
+    assert (state(world, bad), state(world, good)) == (DelayState.LOST, DelayState.PENDING)
+    world.wait(5)
+    world.node.tick(world.now())
+    assert values(world.drain()) == [b"whole", b"good"]
+    world.publish(b"more")
+    world.kill()
+    assert values(world.drain()) == [b"more"]
+    assert state(world, bad) is DelayState.LOST
+
+
 def random_topic(rng: random.Random, **settings: object) -> World:
     world = made(rng.choice((1, 3)), segment_size_bytes=rng.choice((700, 1 << 20)), **settings)
     number = 0

@@ -118,3 +118,48 @@ def test_a_topic_that_saw_a_later_meta_is_adopted_in_its_place(data, run, tmp_pa
     assert left(data) == ([b"a", b"b", b"c", b"a", b"b", b"c"], 5)
     with penstock.Broker(data) as broker:
         assert broker.topics() == ["later", "orders"]
+
+
+def test_a_topic_comes_back_with_the_settings_that_are_kept_beside_it(data, run):
+    with penstock.Broker(data) as broker:
+        broker.configure_topic("orders", retention_hours=5)
+        broker.create_topic("mails", partitions=1, max_retries=9)
+    set_all_aside(data)
+    assert run("topic", "adopt", str(data / "set-aside" / "orders.1")).code == Exit.OK
+    more = "--set", "ttl_ms=7"
+    assert run("topic", "adopt", str(data / "set-aside" / "mails.2"), *more).code == Exit.OK
+    with penstock.Broker(data) as broker:
+        orders, mails = map(broker.settings, ("orders", "mails"))
+    assert (orders["max_retries"], orders["retention_hours"]) == (7, 5)
+    assert (mails["max_retries"], mails["ttl_ms"]) == (9, 7)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n00000000\n", None])
+def test_settings_that_cannot_be_read_are_told_and_have_to_be_said(data, run, content):
+    path = data / "topics" / "default" / "orders.1" / "settings"
+    kept = path.read_bytes()
+    path.write_bytes(
+        kept.replace(b'"max_retries":7', b'"max_retries":6') if content is None else content
+    )
+    set_all_aside(data)
+    where = "topic", "adopt", str(data / "set-aside" / "orders.1")
+    refused = run(*where)
+    assert refused.code != Exit.OK
+    assert "settings" in refused.err
+    assert run(*where, "--set", "max_retries=8").code == Exit.OK
+    with penstock.Broker(data) as broker:
+        assert broker.settings("orders")["max_retries"] == 8
+    assert b'"max_retries":8' in path.read_bytes()
+
+
+def test_what_meta_does_not_know_is_adopted_from_where_it_lies(data, run):
+    before = left(data)
+    shutil.copytree(data / "topics", data.parent / "topics")
+    with penstock.Broker(data) as broker:
+        broker.delete_topic("orders")
+        broker.create_topic("other", partitions=1)
+    shutil.copytree(
+        data.parent / "topics" / "default" / "orders.1", data / "topics" / "default" / "orders.1"
+    )
+    assert run("topic", "adopt", str(data / "topics" / "default" / "orders.1")).code == Exit.OK
+    assert left(data) == before

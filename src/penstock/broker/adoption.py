@@ -4,9 +4,10 @@ What is adopted is taken as it is. Meta forgets how far it was, and its checkpoi
 go on in a later epoch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from ..codec import seed_of
 from ..config import TopicConfig
@@ -26,6 +27,7 @@ from .directories import (
 )
 from .partition import Now, PartitionId
 from .partition.opening import log_id_of
+from .settings_file import kept_settings
 from .topics import (
     INTERNAL_PREFIX,
     PARTITIONS_MAX,
@@ -34,14 +36,17 @@ from .topics import (
     TopicFacts,
     TopicRecord,
     Topics,
+    config_from,
     created,
+    settings_of,
+    stored_config,
 )
 
 if TYPE_CHECKING:
     from .catalogue import Catalogue
 
 # Below it every first segment is: what is adopted may begin anywhere.
-_ANYWHERE = 1 << 62
+ANYWHERE = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +68,12 @@ def adopt(
     now: Now,
     *,
     name: str = "",
-    config: TopicConfig | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Adoption:
     """Take a topic, or a partition, from `set-aside/` into meta, or one in its place as it is now.
 
-    It is open after the next start. A crash on the way leaves it set aside, or the next start sets it aside again.
+    A topic has the `settings` that are given, and otherwise those that are kept beside it. It is open after the
+    next start. A crash on the way leaves it set aside, or the next start sets it aside again.
     """
     disk = catalogue.disk
     found = plan_adoption(
@@ -75,7 +81,7 @@ def adopt(
         catalogue.topics,
         path,
         name=name,
-        config=config or TopicConfig(),
+        settings=settings,
         at_ns=now.wall_ns,
     )
     if found.source != found.target:
@@ -91,7 +97,7 @@ def adopt(
 
 
 def plan_adoption(
-    disk: Disk, topics: Topics, path: str, *, name: str, config: TopicConfig, at_ns: int
+    disk: Disk, topics: Topics, path: str, *, name: str, settings: Mapping[str, Any], at_ns: int
 ) -> Adoption:
     """What to do; changes nothing. Refused, AlreadyExists, NotFound, DamagedFile, WrongLog: why it cannot be done."""
     parent, _, entry = path.rpartition("/")
@@ -108,7 +114,7 @@ def plan_adoption(
         return _in_place(disk, topics, path, found, name)
     if found.partition >= 0:
         return _partition(disk, topics, path, found, at_ns)
-    return _topic(disk, topics, path, replace_name(found, name), config)
+    return _topic(disk, topics, path, replace_name(found, name), settings)
 
 
 def replace_name(found: TopicEntry, name: str) -> TopicEntry:
@@ -120,7 +126,7 @@ def replace_name(found: TopicEntry, name: str) -> TopicEntry:
 
 
 def _topic(
-    disk: Disk, topics: Topics, path: str, found: TopicEntry, config: TopicConfig
+    disk: Disk, topics: Topics, path: str, found: TopicEntry, settings: Mapping[str, Any]
 ) -> Adoption:
     if topics.get(found.name) is not None:
         raise AlreadyExists("topic", found.name)
@@ -129,11 +135,22 @@ def _topic(
     count = _partitions_in(disk, path)
     for number in range(count):
         _require_logs(disk, f"{path}/partition-{number}", PartitionId(found.topic_id, number))
-    facts = TopicFacts(found.topic_id, found.name, count, config)
+    facts = TopicFacts(found.topic_id, found.name, count, _settings(disk, path, settings))
     if disk.exists(facts.directory):
         raise Refused(f"{facts.directory} is there already", path=facts.directory)
     partitions = {number: facts.partition_directory(number) for number in range(count)}
     return Adoption(path, facts.directory, facts.name, facts.topic_id, partitions, [created(facts)])
+
+
+def _settings(disk: Disk, path: str, given: Mapping[str, Any]) -> TopicConfig:
+    """DamagedFile: those that are kept cannot be read, and none are given."""
+    kept: Mapping[str, Any] = {}
+    try:
+        kept = settings_of(stored_config(kept_settings(disk, path)))
+    except DamagedFile:
+        if not given:
+            raise
+    return config_from({**kept, **given})
 
 
 def _partition(disk: Disk, topics: Topics, path: str, found: TopicEntry, at_ns: int) -> Adoption:
@@ -173,7 +190,7 @@ def _forgotten(topic_id: int, number: int, topics: Topics) -> PartitionEnds:
     """Nothing of what was known but that later epochs have to begin."""
     known = topics.ends.get((topic_id, number)) or PartitionEnds(topic_id, number, (), ())
     messages, state, delayed = (
-        (end[0] + 1, 0, _ANYWHERE, -1) if end else ()
+        (end[0] + 1, 0, ANYWHERE, -1) if end else ()
         for end in (known.messages, known.state, known.delayed)
     )
     return PartitionEnds(topic_id, number, messages, state, delayed)

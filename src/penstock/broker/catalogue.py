@@ -13,9 +13,10 @@ from typing import Any
 
 from ..api.health import EventKind, RecoveryEvent
 from ..api.principals import LOCAL
-from ..config import CACHE_BYTES, OFF, LimitsConfig, TopicConfig
+from ..config import CACHE_BYTES, OFF, LimitsConfig, OnDamage, TopicConfig
 from ..errors import (
     Damaged,
+    DamagedBatch,
     DamagedFile,
     DiskFailed,
     FileMissing,
@@ -66,6 +67,7 @@ from .partition.slots import Fault, Partitions, fault_of
 from .progress import OpeningProgress
 from .recovery import log_events, partition_events, snapshot_events
 from .reigns import ReignBegun
+from .settings_file import keep_settings
 from .topic_works import Making, TopicWorks
 from .topics import (
     INTERNAL_PREFIX,
@@ -156,6 +158,7 @@ class Catalogue:
             self.add(
                 facts, [self._open_known(facts, number, now) for number in range(facts.partitions)]
             )
+            keep_settings(disk, facts)
         # On a full disk the next start does it again.
         with suppress(NoSpace):
             self.record_meta([*records, *unknown_ends(self)], now)
@@ -415,10 +418,29 @@ class Catalogue:
         """Change settings; they hold from the next command on."""
         topic = self.topic(name)
         self.record_meta(self.topics.configure(name, changes), now)
+        keep_settings(self.disk, topic.facts)
         for partition in topic.partitions:
             partition.configure(topic.facts.config)
         self.changes.topics.add(name)
         return topic
+
+    def open_damaged(self, topic: Topic, now: Now) -> list[Partition]:
+        """Try partitions again that a damaged batch keeps from being opened, because the topic skips damage now."""
+        faults = [one for one in topic.partitions.faults if isinstance(one.cause, DamagedBatch)]
+        if topic.facts.config.on_damage is not OnDamage.SKIP or self.reign.is_shared:
+            # Standbys have the whole batch: the one that leads next serves the partition.
+            return []
+        opened: list[Partition] = []
+        for fault in faults:
+            partition = self._open_known(topic.facts, fault.number, now)
+            if isinstance(partition, Partition):
+                partition.messages.meta = self._mark
+                topic.partitions.slots[fault.number] = partition
+                self.changes.touched[partition, 0] = None
+                opened.append(partition)
+        topic.partitions.extend(())
+        self.append_ends(opened, now)
+        return opened
 
     def delete_topic(self, name: str, now: Now) -> Pieces[None]:
         """Forget a topic and its dead letters durably; a recreated one has another directory. Their files go, too."""

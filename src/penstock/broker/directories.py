@@ -1,8 +1,10 @@
 """The directories of topics: which are there, whose they are, and how they leave.
 
     topics/<namespace>/<name>.<id>/partition-<n>/messages, state, delayed, staging
+    topics/<namespace>/<name>.<id>/settings
     set-aside/<name>.<id>                   a topic that meta does not know
     set-aside/<name>.<id>-partition-<n>     a partition that meta does not know, of a topic that it does
+    set-aside/<name>.<id>-partition-<n>-state   one of its logs, which `log repair --forget-progress` replaced
     set-aside/<name>.<id>-2                 the next one, if the name was taken
 
 What lies in `topics/` itself and has the name of a topic's directory is one that is out of place. Everything else there
@@ -17,11 +19,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..errors import Damaged, FileMissing, NoSpace, Refused
-from ..log.layout import base_offset_of
+from ..log.layout import TEMPORARY, base_offset_of
 from ..log.snapshot import SUFFIX as SNAPSHOT
 from ..ports import Disk
 
-TOPICS, SET_ASIDE = "topics", "set-aside"
+TOPICS, SET_ASIDE, SETTINGS = "topics", "set-aside", "settings"
 DEFAULT_NAMESPACE = "default"
 """The namespace of all topics, as long as there are no others."""
 LOGS = ("messages", "state", "delayed", "staging")
@@ -30,6 +32,7 @@ TOPIC_ID_MAX = (1 << 43) - 1
 _NUMBER = "0|[1-9][0-9]*"
 _TOPIC = re.compile(rf"(.+)\.({_NUMBER})")
 _SET_ASIDE = re.compile(rf"(.+)\.({_NUMBER})(?:-partition-({_NUMBER}))?(?:-[1-9][0-9]*)?")
+_SETTINGS = {SETTINGS, SETTINGS + TEMPORARY}
 _PARTITION = re.compile(rf"partition-({_NUMBER})")
 
 
@@ -114,13 +117,11 @@ def is_missing(disk: Disk, directory: str) -> bool:
 
 
 def set_aside(disk: Disk, path: str) -> str:
-    """Move the directory of a topic, or of one of its partitions, to `set-aside/`, durably; its path there.
+    """Move the directory of a topic, a partition or a log to `set-aside/`, durably; its path there.
 
     Refused: it cannot be moved, and is where it was.
     """
-    parent, _, entry = path.rpartition("/")
-    is_partition = partition_number(entry) is not None
-    wanted = f"{parent.rpartition('/')[2]}-{entry}" if is_partition else entry
+    parent, wanted = path.rpartition("/")[0], set_aside_name(path)
     disk.make_directories(SET_ASIDE)
     taken = {*disk.list(SET_ASIDE)}
     number, name = 1, wanted
@@ -134,6 +135,13 @@ def set_aside(disk: Disk, path: str) -> str:
     return f"{SET_ASIDE}/{name}"
 
 
+def set_aside_name(path: str) -> str:
+    """The name in `set-aside/` of a directory of a topic, a partition or a log, if it is not taken."""
+    parts = path.split("/")
+    is_partition = partition_number(parts[-1]) is not None
+    return "-".join(parts[-3:] if parts[-1] in LOGS else parts[-2:] if is_partition else parts[-1:])
+
+
 def remove_topic(disk: Disk, directory: str) -> None:
     """Remove the files of a topic that an intent names, durably. What is not ours stays, and its directory with it."""
     if not disk.exists(directory):
@@ -141,6 +149,7 @@ def remove_topic(disk: Disk, directory: str) -> None:
     for entry in disk.list(directory):
         if partition_number(entry) is not None:
             _remove_partition(disk, f"{directory}/{entry}")
+    _remove_settings(disk, directory)
     _remove_if_empty(disk, directory)
     disk.sync_directory(directory.rpartition("/")[0])
 
@@ -163,10 +172,18 @@ def remove_empty(disk: Disk, directory: str) -> bool:
         with suppress(Refused, FileMissing):
             for entry in disk.list(directory):
                 remove_empty(disk, f"{directory}/{entry}")
+            if _SETTINGS.issuperset(disk.list(directory)):
+                _remove_settings(disk, directory)
     for path in (*(f"{directory}/{log}" for log in LOGS), directory):
         with suppress(Refused, FileMissing):
             disk.remove_directory(path)
     return not disk.exists(directory)
+
+
+def _remove_settings(disk: Disk, directory: str) -> None:
+    for name in {*disk.list(directory)} & _SETTINGS:
+        with suppress(Refused):
+            disk.remove(f"{directory}/{name}")
 
 
 def _remove_partition(disk: Disk, directory: str) -> None:

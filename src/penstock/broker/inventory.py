@@ -12,10 +12,10 @@ from ..errors import Damaged, PenstockError, Refused
 from ..log import Log
 from ..log.doctor.survey import ProblemKind
 from ..log.doctor.verify import Problem, Severity
-from ..log.layout import CHECKPOINT, base_offset_of
+from ..log.layout import CHECKPOINT, TEMPORARY, base_offset_of
 from ..log.opening import KnownEnd, examine
 from ..ports import Disk
-from .directories import paths_in_topics
+from .directories import SETTINGS, paths_in_topics
 from .meta import meta_beyond, read_meta
 from .partition import PartitionId
 from .partition.opening import log_id_of
@@ -26,7 +26,8 @@ _PARTITION = "partition-"
 # Both are made with the partition; a delay log only when it is needed.
 _LOGS = {
     "messages": "its messages are missing",
-    "state": "its state is missing: what groups have finished is not known",
+    "state": "its state is missing: what groups have finished is not known; "
+    "`penstock log repair DATA --forget-progress` opens it without",
 }
 
 
@@ -83,7 +84,7 @@ def _copy(disk: Disk, scratch: Disk, directory: str) -> None:
 
 def _set_aside(disk: Disk) -> Iterator[Problem]:
     for name in disk.list(_SET_ASIDE):
-        reason = "a start found it, and meta did not know it; nothing uses it"
+        reason = "a start found it, and meta did not know it; nothing uses it; `penstock topic adopt` takes it back"
         yield Problem(Severity.NOTE, ProblemKind.SET_ASIDE, f"{_SET_ASIDE}/{name}", reason)
 
 
@@ -146,6 +147,8 @@ def _unknown(disk: Disk, entries: list[str], topics: Topics) -> Iterator[Problem
         if directory in leaving:
             continue
         for name in _names_in(disk, directory):
+            if name.removesuffix(TEMPORARY) == SETTINGS:
+                continue
             number = name.removeprefix(_PARTITION)
             if directory in known and number.isdecimal() and int(number) < known[directory]:
                 continue
@@ -154,7 +157,9 @@ def _unknown(disk: Disk, entries: list[str], topics: Topics) -> Iterator[Problem
             if directory in planned and not size:
                 continue
             severity = Severity.DAMAGE if size else Severity.NOTE
-            reason = "meta does not know it, so nothing uses it"
+            adopted = path if directory in known else directory
+            command = f"`penstock topic adopt {adopted} --data DATA`"
+            reason = f"meta does not know it, so nothing uses it; {command} takes it back"
             yield Problem(severity, ProblemKind.UNKNOWN, path, reason, 0, size)
 
 

@@ -21,6 +21,7 @@ from .directories import is_untouched, partition_number, remove_partitions, remo
 from .partition import Now, Partition, PartitionId
 from .partition.dead_letters import dead_letter_topic
 from .partition.opening import NewPartitions
+from .settings_file import keep_settings
 from .topics import FilesPlanned, FilesRemoved, TopicFacts, TopicRecord
 from .walks import WAIT, Effect, Pieces
 
@@ -237,6 +238,7 @@ class TopicWorks:
         try:
             for one in planned:
                 catalogue.disk.make_directories(one.facts.directory)
+                keep_settings(catalogue.disk, one.facts)
                 now = yield 1
                 yield from self._make_partitions(one, now)
             now = yield 1

@@ -229,7 +229,7 @@ def _storable(name: str, value: object) -> object:
     return str.__str__(value) if isinstance(value, str) else value
 
 
-def _stored_config(settings: dict[str, Any]) -> TopicConfig:
+def stored_config(settings: dict[str, Any]) -> TopicConfig:
     """Settings from the journal. One that a later version stopped to know is left out, not a reason to stay down."""
     known = {one.name for one in fields(TopicConfig)}
     return msgspec.convert(
@@ -276,7 +276,7 @@ class Topics:
     def apply(self, record: TopicRecord) -> None:
         match record:
             case TopicCreated(topic_id, namespace, name, partitions, settings, former):
-                config = _stored_config(settings)
+                config = stored_config(settings)
                 facts = TopicFacts(topic_id, name, partitions, config, list(former), namespace)
                 self.by_id[topic_id] = self.by_name[namespace, name] = facts
                 self.planned.pop((topic_id, 0), None)
@@ -284,7 +284,7 @@ class Topics:
                 self.deleted.pop(topic_id, None)
                 self.next_id = max(self.next_id, topic_id + 1)
             case TopicConfigured(topic_id, settings):
-                self.by_id[topic_id].config = _stored_config(settings)
+                self.by_id[topic_id].config = stored_config(settings)
             case PartitionsAdded(topic_id, partitions, at_ns):
                 facts = self.by_id[topic_id]
                 self.planned.pop((topic_id, facts.partitions), None)

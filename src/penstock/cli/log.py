@@ -61,6 +61,7 @@ Examples:
   penstock log repair data --dry-run      what it would do; changes nothing
   penstock log repair data
   penstock log repair DIR --log-id 0x1f   where the file 'identity' is lost
+  penstock log repair data --forget-progress   where a partition has lost its directory 'state'
 
 What it takes out of a segment it keeps in a file beside it, named .cut-<byte>. Empty ranges stand for
 messages that are lost, so that all others keep their offsets. It can be interrupted and run again.
@@ -289,16 +290,32 @@ def dump(
 @click.command(epilog=REPAIR_EPILOG)
 @directory_argument
 @click.option("--dry-run", "is_dry", is_flag=True, help="Say what would be done; change nothing.")
+@click.option(
+    "--forget-progress",
+    "is_forgetting",
+    is_flag=True,
+    help="Begin the state anew of partitions that have lost it: what groups had finished comes again.",
+)
 @json_option
 @log_id_option
 @click.pass_context
 def repair(
-    ctx: click.Context, directory: Path, *, is_dry: bool, is_json: bool, log_id: "LogId | None"
+    ctx: click.Context,
+    directory: Path,
+    *,
+    is_dry: bool,
+    is_forgetting: bool,
+    is_json: bool,
+    log_id: "LogId | None",
 ) -> None:
     """Make every log in DIR whole again: nothing is destroyed, and what is good stays readable.
 
     Of a whole data directory it also says which partitions are missing: those it cannot bring back.
     """
+    if is_forgetting and (is_dry or not is_data_directory(directory)):
+        raise click.UsageError(
+            "--forget-progress is for a whole data directory, and not for a dry run", ctx
+        )
     notices = LockNotices()
 
     def mend(location: LogLocation, disk: "Disk") -> bool:
@@ -308,7 +325,24 @@ def repair(
         return repair_one(disk, location, log_id, is_dry=is_dry, is_json=is_json)
 
     outcome = for_each_log(directory, mend, is_changed=not is_dry, is_inside_only=True)
+    if is_forgetting and forget_progress(directory, is_json=is_json):
+        # What could not be repaired before may be gone.
+        outcome = for_each_log(directory, mend, is_changed=True, is_inside_only=True)
     ctx.exit(with_inventory(directory, outcome, is_json=is_json))
+
+
+def forget_progress(directory: Path, *, is_json: bool) -> bool:
+    """Begin the state of those partitions anew that have lost it, and print which. Returns whether there were any."""
+    from .offline import forget_states
+
+    location = LogLocation(directory, "", str(directory))
+    forgotten = forget_states(directory)
+    for one in forgotten:
+        groups = ", ".join(one.groups) or "none that is known"
+        text = f"  forgotten  {one.topic}/{one.partition}: its messages come again; groups at its start: {groups}"
+        text += f"; what was left is in {one.kept_as}" if one.kept_as else ""
+        print_fields(location, {"type": "forgotten", **one._asdict()}, text, is_json=is_json)
+    return bool(forgotten)
 
 
 def repair_one(

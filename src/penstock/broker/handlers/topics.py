@@ -48,6 +48,8 @@ def configure_topic(node: "Node", command: ConfigureTopic, now: Now) -> TopicDes
     topic = node.configure_topic(command.name, command.changes, now)
     node.sweeps.plan(command.name, topic.facts.config, now.monotonic_ns)
     bind_topic(node, command.name)
+    if node.open_damaged(topic, now):
+        node.topic_changed(command.name, now)
     return _description(topic)
 
 

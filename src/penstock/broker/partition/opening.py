@@ -26,7 +26,7 @@ from .side_log import SideLog
 
 _READ_BYTES = 1 << 20
 # State logs are small and are cut by snapshots, never by age.
-_STATE_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
+STATE_CONFIG = LogConfig(segment_size_bytes=8 << 20, retention_hours=-1)
 _HOUR_NS = 3600 * 1_000_000_000
 _GRACE_NS = _HOUR_NS
 
@@ -61,7 +61,7 @@ def open_partition(
     """
     logs = {
         "messages": (context.config.log_config(), ends.messages),
-        "state": (_STATE_CONFIG, ends.state),
+        "state": (STATE_CONFIG, ends.state),
     }
     names, state_names = disk.list(directory), disk.list(f"{directory}/state")
     snapshots = offsets_among(state_names)
@@ -138,7 +138,7 @@ class NewPartitions:
     def make_files(self) -> None:
         """Make the files of all, durably. If that fails, they are closed again, and what there is of them stays."""
         context, directories = self._context, self._directories
-        configs = {"messages": context.config.log_config(), "state": _STATE_CONFIG}
+        configs = {"messages": context.config.log_config(), "state": STATE_CONFIG}
         with ExitStack() as files, ExitStack() as opened:
             opened.callback(self._logs.clear)
             new = NewLogs(self._disk, files)

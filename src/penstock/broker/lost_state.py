@@ -1,0 +1,59 @@
+"""A partition whose state is lost, and whose messages are whole, goes on without it.
+
+Its messages and delayed messages keep their offsets and times. What groups had finished, what had become of delayed
+messages whose own messages are gone, producers and open transactions are forgotten.
+"""
+
+from msgspec.structs import replace
+
+from ..log import open_log
+from .adoption import ANYWHERE
+from .catalogue import Catalogue
+from .directories import set_aside
+from .partition import Now, PartitionId
+from .partition.opening import STATE_CONFIG, log_id_of
+from .partition.slots import Fault
+from .topics import INTERNAL_PREFIX
+
+
+def lost_states(catalogue: Catalogue) -> list[Fault]:
+    """The partitions that are faulty because of their state alone.
+
+    Those of our own topics are not among them: their state is what was decided.
+    """
+    return [
+        fault
+        for fault in catalogue.faults()
+        if f"/partition-{fault.number}/state" in fault.path
+        and not fault.topic.startswith(INTERNAL_PREFIX)
+    ]
+
+
+def forget_state(catalogue: Catalogue, fault: Fault, now: Now) -> str:
+    """Begin the state of a partition anew; it is open after the next start. Returns where the rest of the old one is,
+    empty if there was none.
+    """
+    facts = catalogue.topics.find(fault.topic)
+    identity = PartitionId(facts.topic_id, fault.number)
+    path = f"{facts.partition_directory(fault.number)}/state"
+    kept_as = set_aside(catalogue.disk, path) if catalogue.disk.list(path) else ""
+    log, _ = open_log(
+        catalogue.disk, path, log_id=log_id_of(identity, "state"), config=STATE_CONFIG
+    )
+    log.close()
+    known = catalogue.topics.ends.get(identity)
+    if known is not None and known.state:
+        # A later epoch, so that the new log may be shorter than the old one was.
+        state = (known.state[0] + 1, 0, ANYWHERE, -1)
+        catalogue.record_meta([replace(known, state=state, snapshot=-1)], now)
+    return kept_as
+
+
+def open_groups(catalogue: Catalogue, fault: Fault, now: Now) -> list[str]:
+    """Open the groups that other partitions of the topic know, at the start of the partition. Returns their names."""
+    partitions = catalogue.topic(fault.topic).partitions
+    names = sorted({name for partition in partitions for name, _ in partition.user_groups()})
+    for name in names:
+        partition = partitions[fault.number]
+        partition.open_group(name, partition.messages.start_offset, now)
+    return names
