@@ -8,6 +8,7 @@ import pytest
 from penstock.api.answers import Kind
 from penstock.api.command import Command
 from penstock.api.health import EventKind
+from penstock.api.members import Heartbeat, JoinGroup, PollMember, ReleasePartitions
 from penstock.api.principals import LOCAL
 from penstock.api.topics import AddPartitions, CreateTopic, DeleteTopic, FinishTopics
 from penstock.broker import topic_works
@@ -215,6 +216,103 @@ def test_the_answer_to_a_deletion_does_not_wait_for_all_files() -> None:
     assert len(world.disk.list("topics/default/orders.1")) > MANY // 2
     tidied(world)
     assert directories(world) == []
+
+
+GROUPS = [f"group-{number}" for number in range(9)]
+
+
+def with_members(*members: str, **settings: object) -> World:
+    """A topic of eight partitions that groups read, each with some members."""
+    world = World()
+    world.topic(partitions=8, **settings)
+    for group in GROUPS:
+        for member in members:
+            world.execute(JoinGroup(group, member, (TOPIC,)))
+    return world
+
+
+def owned(world: World, member: str = "one") -> list[int]:
+    """How many partitions a member has, of each group."""
+    standings = [world.execute(Heartbeat(group, member)) for group in GROUPS]
+    return [len(standing.assigned) for standing in standings]
+
+
+@pytest.mark.parametrize(
+    ("command", "after"), [(AddPartitions(TOPIC, 12), 12), (DeleteTopic(TOPIC), 0)]
+)
+def test_members_hear_of_a_change_group_by_group(command, after) -> None:
+    world = with_members("one")
+    heard = [owned(world), *(owned(world) for _ in steps(world, command)), owned(world)]
+    assert (heard[0], heard[-1]) == ([8] * len(GROUPS), [after] * len(GROUPS))
+    counts = [one.count(after) for one in heard]
+    assert {*map(int.__sub__, counts[1:], counts)} == {0, 1}, "one group for each slice at most"
+
+
+def test_members_hear_of_a_change_whose_client_has_left() -> None:
+    world = with_members("one")
+    client = Client(world, DeleteTopic(TOPIC))
+    while TOPIC in world.topics():
+        assert not client.go_on()
+    client.walk.close()
+    assert any(owned(world))
+    assert owned(tidied(world)) == [0] * len(GROUPS)
+
+
+def test_members_of_a_topic_that_goes_get_no_error_until_they_hear_of_it() -> None:
+    world = with_members("one")
+    world.publish(b"x", partition=0)
+    for number, _ in enumerate(steps(world, DeleteTopic(TOPIC))):
+        for group in GROUPS:
+            reply = world.execute(PollMember(group, "one", 10))
+            assert not reply or TOPIC in world.topics()
+        # Half of what the first has is asked back for another member, and given to it.
+        if TOPIC not in world.topics() and number % 2:
+            world.topic(name="other")
+            for group in GROUPS:
+                world.execute(JoinGroup(group, "two", ("other",)))
+                asked = world.execute(Heartbeat(group, "one")).to_release
+                world.execute(ReleasePartitions(group, "one", asked))
+            world.delete("other")
+    assert owned(world) == owned(world, "two") == [0] * len(GROUPS)
+
+
+def test_a_topic_that_is_made_again_at_once_is_shared_out() -> None:
+    world = with_members("one")
+    deletion = Client(world, DeleteTopic(TOPIC))
+    while TOPIC in world.topics():
+        deletion.go_on()
+    for _ in range(3):
+        deletion.go_on()
+    world.topic(partitions=3)
+    assert deletion.finish() is None
+    assert owned(tidied(world)) == [3] * len(GROUPS)
+
+
+def test_partitions_of_a_deleted_topic_are_closed_one_by_one() -> None:
+    world = with_members()
+    for number in range(8):
+        world.publish(b"x", partition=number)
+    partitions = [*world.node.topic(TOPIC).partitions]
+
+    def opened() -> int:
+        return sum(bool(partition.messages.segments) for partition in partitions)
+
+    counts = [opened(), *(opened() for _ in steps(world, DeleteTopic(TOPIC)))]
+    assert (counts[0], opened()) == (8, 0)
+    assert {*map(int.__sub__, counts, counts[1:])} == {0, 1}
+
+
+def test_partitions_that_were_to_be_closed_are_when_the_node_stops() -> None:
+    world = with_members()
+    world.publish(b"x")
+    partitions = [*world.node.topic(TOPIC).partitions]
+    client = Client(world, DeleteTopic(TOPIC))
+    while TOPIC in world.topics():
+        client.go_on()
+    assert any(partition.messages.segments for partition in partitions)
+    world.restart()
+    assert not any(partition.messages.segments for partition in partitions)
+    assert tidied(world).topics() == []
 
 
 def test_a_start_says_what_it_removed_of_many_partitions() -> None:

@@ -68,7 +68,7 @@ from .progress import OpeningProgress
 from .recovery import log_events, partition_events, snapshot_events
 from .reigns import ReignBegun
 from .settings_file import keep_settings
-from .topic_works import Making, TopicWorks
+from .topic_works import Making, Removal, TopicWorks
 from .topics import (
     INTERNAL_PREFIX,
     GenerationsUsed,
@@ -450,14 +450,18 @@ class Catalogue:
         for facts in gone:
             self.works.require_idle(facts.name)
         self.record_meta([record for one in gone for record in self.topics.delete(one.name)], now)
+        removals: list[Removal] = []
         for facts in gone:
-            for partition in self.open.pop(facts.name).partitions:
-                partition.discard()
+            # Emptied one by one: to free all partitions at once takes long.
+            opened = [*self.open.pop(facts.name).partitions]
+            self.changes.forget(*opened)
             self.changes.topics.add(facts.name)
             self.damage.forget(facts.name)
             self.latencies.forget(facts.name)
-        removals = [self.works.delete(facts, now) for facts in gone]
-        self.topic_changed(name, now)
+            removals.append(self.works.delete(facts, now, opened))
+            self.topic_changed(facts.name, now)
+        # From here on it goes on without the client, if that leaves.
+        yield from self.works.rebalanced([facts.name for facts in gone])
         for removal in removals:
             now = yield from self.works.first_piece(removal, now)
 

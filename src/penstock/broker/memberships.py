@@ -27,7 +27,7 @@ from ..api.members import (
 from ..api.receipts import Place
 from ..config import NodeConfig
 from ..delivery import Delivery
-from ..errors import GroupBusy, ModeConflict, NoSpace, NotOwner, PartitionFaulty, Refused
+from ..errors import GroupBusy, ModeConflict, NoSpace, NotOwner, Refused
 from ..groups import GroupRecord, GroupTime, JoinRequest, Membership
 from ..groups import commands as decide
 from ..groups.membership import REVOCATION_MS
@@ -50,6 +50,8 @@ from .walks import Slices, partitions_in
 _MS = 1_000_000
 # Generations are reserved so many at a time: a join then seldom waits for the disk.
 _GENERATIONS_RESERVED = 1000
+# To share out so many takes as long as to look whether a group reads a topic.
+_PARTITIONS_AN_ENTRY = 4
 _NEVER = float("inf")
 
 
@@ -250,9 +252,8 @@ class Memberships:
 
         def serving() -> Iterator[tuple[Partition, Delivery]]:
             for one in in_turn:
-                try:
-                    partition = self._catalogue.partition(*one)
-                except PartitionFaulty:
+                partition = self._serving(one)
+                if partition is None:
                     continue
                 delivery = self._delivery(membership.group, session.mode, partition, now)
                 if command.visibility_ms:
@@ -323,15 +324,21 @@ class Memberships:
         due = [one.next_due_ns() for one in self.groups.values()]
         return min([*due, *(one.commit_at_ns for one in self._sessions.values())], default=_NEVER)
 
-    def topic_changed(self, topic: str, now: Now) -> None:
-        """It has more partitions now, is gone, or is there again."""
-        for membership in self.groups.values():
-            if topic not in self._topics(membership):
+    def topic_changed(self, topic: str) -> Slices[None]:
+        """It has more partitions now, is gone, or is there again. A group whose turn has not come yet still has those
+        that there were."""
+        now = yield 1
+        for group in [*self.groups]:
+            membership = self.membership(group)
+            topics = self._topics(membership)
+            if topic not in topics:
+                now = yield 1
                 continue
-            partitions = self._partitions(self._topics(membership))
+            partitions = self._partitions(topics)
             generation = self._next_generation(membership, now)
             records = decide.repartition(membership, partitions, _moment(now), generation)
             self._record(membership, records, now)
+            now = yield 1 + len(partitions) // _PARTITIONS_AN_ENTRY
 
     def last_poll(self, group: str, member: str) -> tuple[str, int | None]:
         """Where a member joined from, and when it polled last, in wall time."""
@@ -452,9 +459,12 @@ class Memberships:
         """Only its owner holds messages of a partition; leases of before a restart end here."""
         mode = self._sessions[group, member].mode
         for one in partitions:
-            # Without room for it now, the first poll does it. A faulty one is owned as well, and gives nothing.
-            with suppress(NoSpace, PartitionFaulty):
-                self._delivery(group, mode, self._catalogue.partition(*one), now)
+            # A faulty one is owned as well, and one that is gone until the group hears of it: both give nothing.
+            if (partition := self._serving(one)) is None:
+                continue
+            # Without room for it now, the first poll does it.
+            with suppress(NoSpace):
+                self._delivery(group, mode, partition, now)
             self._end_leases(one, group, lambda holder: holder != member, now)
 
     def _serving(self, one: TopicPartition) -> Partition | None:

@@ -225,12 +225,13 @@ class Node(Catalogue):
 
     def topic_changed(self, name: str, now: Now) -> None:
         """Take note of a topic that is new, has more partitions, or is gone. Members that read it, or one of its name
-        that was deleted before, share its partitions out at once.
+        that was deleted before, share its partitions out from here on, group by group.
         """
         if name in self.open:
             self.sweeps.plan(name, self.open[name].facts.config, now.monotonic_ns)
         bind_topic(self, name)
-        self.assigned.topic_changed(name, now)
+        if self.assigned.groups:
+            self.works.rebalance(name, self.assigned.topic_changed(name), now)
 
     def has_members(self, group: str) -> bool:
         """Whether a group has members, whichever way its partitions are assigned."""

@@ -8,12 +8,13 @@ A work belongs to the node and not to the client that asked for it. A walk that 
 whichever walk began it; what no walk waits for is left to the driver, by `FinishTopics`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..api.groups import Mode
 from ..api.health import EventKind, RecoveryEvent
 from ..config import TopicConfig
 from ..errors import AlreadyExists, Fatal, NoSpace, PenstockError, Refused, Unavailable
@@ -23,13 +24,15 @@ from .partition.dead_letters import dead_letter_topic
 from .partition.opening import NewPartitions
 from .settings_file import keep_settings
 from .topics import FilesPlanned, FilesRemoved, TopicFacts, TopicRecord
-from .walks import WAIT, Effect, Pieces
+from .walks import WAIT, Effect, Pieces, Slices
 
 if TYPE_CHECKING:
     from .catalogue import Catalogue, Topic
 
 PARTITIONS_A_PIECE = 20
 """So many are made, or removed, by one effect: a standby has them before more than one further piece is begun."""
+# To forget so many groups of a partition takes as long as to close its logs.
+_GROUPS_AN_ENTRY = 20
 
 
 class Work:
@@ -91,11 +94,21 @@ class Making(Work):
 
 
 class Removal(Work):
-    """The removal of `directories`, which have so many `partitions`."""
+    """The removal of `directories`, which have so many `partitions`; some of which are still `opened`."""
 
-    def __init__(self, slices: Pieces[None], directories: frozenset[str], partitions: int) -> None:
+    def __init__(
+        self,
+        slices: Pieces[None],
+        directories: frozenset[str],
+        partitions: int,
+        opened: list[Partition],
+    ) -> None:
         super().__init__(slices)
-        self.directories, self.partitions = directories, partitions
+        self.directories, self.partitions, self._opened = directories, partitions, opened
+
+    def close(self) -> None:
+        super().close()
+        _discard(self._opened)
 
 
 @dataclass(slots=True)
@@ -127,11 +140,15 @@ class TopicWorks:
         self.makings: dict[str, Making] = {}
         # By topic id and first partition.
         self.removals: dict[tuple[int, int], Removal] = {}
+        # By the name of each topic whose members have not all heard yet that it has changed.
+        self.rebalances: dict[str, Work] = {}
+
+    def _all(self) -> Sequence[Work]:
+        return [*self.makings.values(), *self.removals.values(), *self.rebalances.values()]
 
     def unattended(self) -> Work | None:
         """A work that no walk waits for."""
-        works = (*self.makings.values(), *self.removals.values())
-        return next((work for work in works if not work.walks), None)
+        return next((work for work in self._all() if not work.walks), None)
 
     def attend(self, work: Work) -> Pieces[None]:
         """Take steps of a work until it is over."""
@@ -155,7 +172,7 @@ class TopicWorks:
 
     def discard(self) -> None:
         """End all of it, at the end of the node. The next start removes what is there."""
-        for work in (*self.makings.values(), *self.removals.values()):
+        for work in self._all():
             work.close()
 
     # Making
@@ -264,10 +281,31 @@ class TopicWorks:
                 catalogue.changes.enrol(partition)
             catalogue.append_ends(one.made, now)
             catalogue.add(facts, one.made)
-        name = planned[0].facts.name
         if is_growth:
-            now = yield from self._open_groups(catalogue.topic(name), now)
-        catalogue.topic_changed(name, now)
+            now = yield from self._open_groups(catalogue.topic(planned[0].facts.name), now)
+        for one in planned:
+            catalogue.topic_changed(one.facts.name, now)
+
+    def rebalance(self, topic: str, slices: Slices[None], now: Now) -> None:
+        """Begin to tell the members that read a topic of its change. What is left of an earlier one is told by this."""
+        former = self.rebalances.pop(topic, None)
+        if former is not None:
+            former.close()
+        self.rebalances[topic] = Work(self._rebalance(topic, slices))
+        self.expect(now)
+
+    def _rebalance(self, topic: str, slices: Slices[None]) -> Slices[None]:
+        try:
+            yield from slices
+        finally:
+            self.rebalances.pop(topic, None)
+
+    def rebalanced(self, topics: Iterable[str]) -> Pieces[None]:
+        """Return once the members that read some topics have heard of their changes."""
+        for topic in topics:
+            if (rebalance := self.rebalances.get(topic)) is not None:
+                yield from self.attend(rebalance)
+                rebalance.check()
 
     def _make_partitions(self, planned: _Planned, now: Now) -> Pieces[None]:
         catalogue = self._catalogue
@@ -289,8 +327,9 @@ class TopicWorks:
         names = {name for partition in topic.partitions for name, _ in partition.user_groups()}
         with suppress(NoSpace):
             for name in sorted(names):
+                mode = _mode_of(topic, name)
                 for partition in [*topic.partitions]:
-                    partition.open_group(name, partition.messages.start_offset, now)
+                    partition.open_group(name, partition.messages.start_offset, now, mode=mode)
                     now = yield 1
         return now
 
@@ -302,24 +341,40 @@ class TopicWorks:
         removal = self.remove(planned.plan, now, is_whole=planned.plan.first == 0)
         return (yield from self.first_piece(removal, now))
 
-    def delete(self, facts: TopicFacts, now: Now, *, reason: str = "") -> Removal:
-        """Begin to remove the files of a topic that meta knows no more."""
+    def delete(
+        self,
+        facts: TopicFacts,
+        now: Now,
+        opened: list[Partition] | None = None,
+        *,
+        reason: str = "",
+    ) -> Removal:
+        """Begin to remove the files of a topic that meta knows no more. `opened`: as for `remove`."""
         plan = FilesPlanned(facts.topic_id, facts.namespace, facts.name, 0, facts.partitions)
-        return self.remove(plan, now, is_whole=True, reason=reason)
+        return self.remove(plan, now, opened, is_whole=True, reason=reason)
 
-    def remove(self, plan: FilesPlanned, now: Now, *, is_whole: bool, reason: str = "") -> Removal:
+    def remove(
+        self,
+        plan: FilesPlanned,
+        now: Now,
+        opened: list[Partition] | None = None,
+        *,
+        is_whole: bool,
+        reason: str = "",
+    ) -> Removal:
         """Begin to remove partitions, whose logs are used no more, and the directory of the topic, if it `is_whole`.
 
-        `reason`: why a start does so.
+        `opened`: those that are to be closed first, each of which leaves the list then. `reason`: why a start does so.
         """
-        catalogue, place = self._catalogue, (plan.topic_id, plan.first)
+        catalogue, place, opened = self._catalogue, (plan.topic_id, plan.first), opened or []
         paths = [f"{plan.directory}/partition-{number}" for number in range(plan.first, plan.total)]
         for path in paths:
             catalogue.reign.closed(path)
         removal = Removal(
-            self._remove(plan, paths, is_whole, reason),
+            self._remove(plan, paths, opened, is_whole, reason),
             frozenset([plan.directory] if is_whole else paths),
             len(paths),
+            opened,
         )
         self.removals[place] = removal
         return removal
@@ -351,10 +406,19 @@ class TopicWorks:
         return now
 
     def _remove(
-        self, plan: FilesPlanned, paths: Sequence[str], is_whole: bool, reason: str
+        self,
+        plan: FilesPlanned,
+        paths: Sequence[str],
+        opened: list[Partition],
+        is_whole: bool,
+        reason: str,
     ) -> Pieces[None]:
         catalogue = self._catalogue
         now = yield 1
+        while opened:
+            partition = opened.pop()
+            partition.discard()
+            now = yield 1 + len(partition.machine.numbers) // _GROUPS_AN_ENTRY
         was_there = [path for path in paths if reason and catalogue.disk.exists(path)]
         was_topic_there = bool(reason) and is_whole and catalogue.disk.exists(plan.directory)
         try:
@@ -387,6 +451,13 @@ class TopicWorks:
 
 def _removed(path: str, reason: str, topic: str, partition: int) -> RecoveryEvent:
     return RecoveryEvent(EventKind.LEFTOVER_REMOVED, path, reason, topic, partition)
+
+
+def _mode_of(topic: "Topic", group: str) -> Mode:
+    """How a group reads the partitions that it knows."""
+    machines = [partition.machine for partition in topic.partitions]
+    modes = (machine.modes.get(machine.numbers.get(group, 0)) for machine in machines)
+    return next((mode for mode in modes if mode is not None), Mode.UNDECIDED)
 
 
 def _discard(partitions: Sequence[Partition]) -> None:

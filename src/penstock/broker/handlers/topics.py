@@ -26,6 +26,7 @@ from ...errors import NotFound
 from ..catalogue import Topic
 from ..partition import Now, Partition, removal
 from ..partition.changes import Handler
+from ..partition.dead_letters import dead_letter_topic
 from ..partition.slots import Fault
 from ..partition.start import visible_end
 from ..sweeps import Sweep, sweep_due, sweep_topics
@@ -42,6 +43,7 @@ def create_topic(node: "Node", command: CreateTopic, now: Now) -> Pieces[None]:
     making = node.create_topic(command.name, command.partitions, config, now)
     yield from node.works.attend(making)
     making.check()
+    yield from node.works.rebalanced([command.name])
 
 
 def configure_topic(node: "Node", command: ConfigureTopic, now: Now) -> TopicDescription:
@@ -57,6 +59,7 @@ def add_partitions(node: "Node", command: AddPartitions, now: Now) -> Pieces[int
     making = node.works.grow(command.name, command.total, now)
     yield from node.works.attend(making)
     making.check()
+    yield from node.works.rebalanced([command.name, dead_letter_topic(command.name)])
     return making.before
 
 

@@ -59,9 +59,10 @@ class Agenda:
             heappop(entries)
         return entries[0][0] if entries else NEVER_NS
 
-    def forget(self, partition: "Partition") -> None:
-        """It is used no more."""
-        if self.dues.pop(partition, NEVER_NS) != NEVER_NS:
+    def forget(self, *partitions: "Partition") -> None:
+        """They are used no more. All of a topic at once, because each call walks over everything that is due."""
+        dues = [self.dues.pop(partition, NEVER_NS) for partition in partitions]
+        if min(dues, default=NEVER_NS) != NEVER_NS:
             self._clear_stale()
 
     def _clear_stale(self) -> None:

@@ -112,12 +112,13 @@ class Changes:
         self.replay.note(partition)
         self.unsynced[partition] = self.sending[partition] = None
 
-    def forget(self, partition: "Partition") -> None:
-        """It is used no more."""
-        self.agenda.forget(partition)
-        self.replay.forget(partition)
-        self.unsynced.pop(partition, None)
-        self.sending.pop(partition, None)
+    def forget(self, *partitions: "Partition") -> None:
+        """They are used no more."""
+        self.agenda.forget(*partitions)
+        for partition in partitions:
+            self.replay.forget(partition)
+            self.unsynced.pop(partition, None)
+            self.sending.pop(partition, None)
 
     def done(self, reply: R | PenstockError, now: "Now", more: "Walk[R] | None" = None) -> Done[R]:
         """A reply with everything that follows from what was recorded; from here on that counts as known."""
