@@ -16,7 +16,7 @@ from penstock.broker.walks import Walk
 from penstock.config import Cleanup
 from penstock.model import Message
 
-from .world import GROUP, HOUR_MS, MS, TOPIC, World, values
+from .world import GROUP, HOUR_MS, MS, TOPIC, WALL_NS, World, values
 
 OTHER = "other"
 
@@ -72,6 +72,17 @@ def test_a_sweep_in_slices_leaves_what_a_whole_one_does() -> None:
         assert kept(sliced, name) == kept(whole, name)
     sliced.kill()
     assert kept(sliced, TOPIC) == kept(whole, TOPIC)
+
+
+def test_a_partition_that_is_synced_by_a_sweep_has_a_slice_of_its_own() -> None:
+    """Whatever the budget: a sync takes as long as the disk does."""
+    world = World()
+    world.topic(4)
+    for number in range(4):
+        world.schedule([Delayed(Message(b"x"), WALL_NS + HOUR_MS * MS)], partition=number)
+    assert len([*slices(world, Walk(SweepTopics(), LOCAL), 1000)]) >= 4
+    world.sync()
+    assert len([*slices(world, Walk(SweepTopics(), LOCAL), 1000)]) == 1
 
 
 def test_messages_come_while_a_topic_is_swept() -> None:

@@ -28,7 +28,7 @@ _LONG_AGO_NS = -(1 << 63)
 _RETRY_NS = 1_000_000_000
 _RETRY_NS_MAX = 60 * _RETRY_NS
 _USUAL = TopicConfig()
-# What has written or removed files was enough for a slice, whatever its budget.
+# What has written, synced or removed files was enough for a slice, whatever its budget.
 _WHOLE_SLICE = 1 << 20
 
 
@@ -177,7 +177,7 @@ class _TopicSweep:
         for partition in partitions_in(self._node, [self._topic.facts.name]):
             if not self.is_current():
                 return
-            before = self.segments
+            before, has_to_sync = self.segments, partition.is_dirty
             try:
                 # The ledger has it. A damaged segment stays as it is, and the others have their turn.
                 with suppress(DamagedBatch):
@@ -186,7 +186,7 @@ class _TopicSweep:
                 self._node.fail(partition, error)
             except NoSpace as error:
                 self.refusal = self.refusal or error.fresh()
-            now = yield 1 if self.segments == before else _WHOLE_SLICE
+            now = yield _WHOLE_SLICE if has_to_sync or self.segments > before else 1
 
     def _forget_groups(self, now: Now) -> Slices[None]:
         """Forget the groups that no client has asked for a long time on any partition, and that have no members."""
