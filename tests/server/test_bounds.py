@@ -108,9 +108,7 @@ async def test_many_messages_are_stored_with_others_in_between_and_answered_in_t
     tmp_path, monkeypatch
 ):
     async with in_process(tmp_path) as broker:
-        # A tenth of a millisecond passes with each look.
-        ticks = count(broker.clock.monotonic_ns(), 100_000)
-        monkeypatch.setattr(broker.clock, "monotonic_ns", partial(next, ticks))
+        ticking(broker, monkeypatch)
         await broker.topic(partitions=4)
         lines = [b'{"value":"%d","key":"%d"}' % (number, number) for number in range(2000)]
         lines += [b'{"value":"%d","partition":3}' % number for number in range(2000, 2500)]
@@ -138,6 +136,63 @@ async def test_many_messages_are_stored_with_others_in_between_and_answered_in_t
         places = [(result["partition"], result["offset"]) for result in results]
         assert [stored[place] for place in places] == [str(number) for number in range(2500)]
         assert len(stored) == 2501
+
+
+def ticking(broker, monkeypatch):
+    """A tenth of a millisecond passes with each look at the clock."""
+    ticks = count(broker.clock.monotonic_ns(), 100_000)
+    monkeypatch.setattr(broker.clock, "monotonic_ns", partial(next, ticks))
+
+
+async def turns_of(work):
+    """How often others had their turn of the loop, and what came of the work."""
+    turns = 0
+
+    async def take_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(take_turns())
+    reply = await work
+    others.cancel()
+    return turns, reply
+
+
+@pytest.mark.parametrize(
+    "target", ["/messages/ack", "/messages/reject", "/transactions/ack", "/stagings/1-1/nack"]
+)
+async def test_others_have_their_turns_while_receipts_are_read(tmp_path, monkeypatch, target):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        ticking(broker, monkeypatch)
+        session = {"producer_id": 1, "epoch": 0} if target.startswith("/transactions") else {}
+
+        async def answer(receipts):
+            body = {"receipt_handles": [f"orders:0:{n}:1:1.1" for n in range(receipts)]} | session
+            return await turns_of(broker.call("POST", target, body))
+
+        few, _ = await answer(10)
+        many, reply = await answer(20_000)
+        assert many >= few + 5
+        if target == "/messages/ack":
+            results = reply.json["results"]
+            assert [result["receipt_handle"] for result in results[:2]] == [
+                "orders:0:0:1:1.1",
+                "orders:0:1:1:1.1",
+            ]
+            assert {result["error"] for result in results} == {"NOT_FOUND"}
+            assert len(results) == 20_000
+
+
+@pytest.mark.parametrize("target", ["/messages/ack", "/stagings/1-1/ack"])
+async def test_receipts_of_too_many_leases_in_one_request(tmp_path, target):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        body = {"receipt_handles": [f"orders:0:1:1:1.{lease:x}" for lease in range(10_001)]}
+        reply = await broker.call("POST", target, body)
+        assert (reply.status, reply.json["error"]) == (413, "TOO_LARGE")
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n"])

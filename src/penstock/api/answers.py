@@ -168,19 +168,40 @@ class ReleaseMember(Command[None], frozen=True):
         return (self.topic,)
 
 
+class ReceiptsByLease:
+    """The offsets and attempts of receipts, by the place and number of their lease."""
+
+    def __init__(self) -> None:
+        self._leases: dict[tuple[Place, int], tuple[list[int], list[int]]] = {}
+
+    def add(self, receipts: Iterable[Receipt]) -> None:
+        for place, offset, attempts, lease in receipts:
+            columns = self._leases.setdefault((place, lease), ([], []))
+            columns[0].append(offset)
+            columns[1].append(attempts)
+
+    def require_within_bounds(self) -> None:
+        """TooLarge: more leases than a request may answer."""
+        if len(self._leases) > NAMES_MAX:
+            raise TooLarge("leases in one request", found=len(self._leases), limit=NAMES_MAX)
+
+    def answers(
+        self, kind: Kind, reason: str = "", ms: int | None = None
+    ) -> dict[tuple[Place, int], LeaseAnswer]:
+        """One answer for the messages of each lease."""
+        return {
+            (place, lease): LeaseAnswer(kind, *place, lease, offsets, reason, ms, attempts)
+            for (place, lease), (offsets, attempts) in self._leases.items()
+        }
+
+
 def answers_of(
     receipts: Iterable[Receipt], kind: Kind, reason: str = "", ms: int | None = None
 ) -> dict[tuple[Place, int], LeaseAnswer]:
     """One answer for the messages of receipts, by the place and number of their lease."""
-    leases: dict[tuple[Place, int], tuple[list[int], list[int]]] = {}
-    for place, offset, attempts, lease in receipts:
-        columns = leases.setdefault((place, lease), ([], []))
-        columns[0].append(offset)
-        columns[1].append(attempts)
-    return {
-        (place, lease): LeaseAnswer(kind, *place, lease, offsets, reason, ms, attempts)
-        for (place, lease), (offsets, attempts) in leases.items()
-    }
+    leases = ReceiptsByLease()
+    leases.add(receipts)
+    return leases.answers(kind, reason, ms)
 
 
 def stale_receipt(answer: LeaseAnswer, offset: int) -> StaleReceipt:

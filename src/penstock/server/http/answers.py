@@ -1,6 +1,6 @@
 """Answers of consumers for messages that they hold: by receipt, or by offset."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,8 +12,8 @@ from ...api.answers import (
     LeaseAnswer,
     LeaseOutcome,
     OffsetKind,
+    ReceiptsByLease,
     TakeBack,
-    answers_of,
     checked_reason,
     decode_answers,
     stale_receipt,
@@ -47,6 +47,7 @@ from ...errors import (
     NotFound,
     OffsetOutOfRange,
     PenstockError,
+    Refused,
     StaleReceipt,
     TooLarge,
     WrongOwner,
@@ -124,30 +125,34 @@ async def respond(
 ) -> Answer:
     """Answer for messages by their receipts and say what came of each: flat for one, a list for many."""
     texts = receipts_of(sent)
-    receipts = [receipt_or_error(text) for text in texts]
-    leases = answers_of([one for one in receipts if isinstance(one, Receipt)], kind, reason, ms)
+    receipts, by_lease = list[Receipt | Refused](), ReceiptsByLease()
+    async for piece in request.pieces(texts):
+        read = [receipt_or_error(text) for text in piece]
+        by_lease.add([receipt for receipt in read if isinstance(receipt, Receipt)])
+        receipts += read
+    by_lease.require_within_bounds()
+    leases = by_lease.answers(kind, reason, ms)
     answers = [*leases.values()]
     is_admin = request.action is Action.CHANGE_GROUP
     outcomes = await request.execute(TakeBack(answers) if is_admin else Answers(answers))
     now_ns = request.now_ns()
     by_place = dict(zip(leases, outcomes, strict=True))
-    results = [
-        result_of(text, receipt, by_place, now_ns)
-        for text, receipt in zip(texts, receipts, strict=True)
-    ]
     if sent.receipt_handle is not None:
-        (result,) = results
+        result = result_of(sent.receipt_handle, receipts[0], by_place, now_ns)
         return (
             error_response(result)
             if isinstance(result, PenstockError)
             else json_response(out(result))
         )
-    shown = [
-        {"receipt_handle": text[:300], "success": False, **error_fields(one)}
-        if isinstance(one, PenstockError)
-        else out(one)
-        for text, one in zip(texts, results, strict=True)
-    ]
+    shown: list[object] = []
+    async for pairs in request.pieces([*zip(texts, receipts, strict=True)]):
+        for text, receipt in pairs:
+            result = result_of(text, receipt, by_place, now_ns)
+            shown.append(
+                {"receipt_handle": text[:300], "success": False, **error_fields(result)}
+                if isinstance(result, PenstockError)
+                else out(result)
+            )
     return json_response({"results": shown})
 
 
@@ -177,25 +182,34 @@ async def answer_in_columns(request: Request) -> Answer:
     for one in answers:
         checked_reason(one.reason)
     outcomes = await request.execute(Answers(answers))
-    failed = [
-        {"topic": one.topic, "partition": one.partition, "offset": offset} | error_fields(error)
-        for one, outcome in zip(answers, outcomes, strict=True)
-        for offset, error in _failures(one, outcome)
-    ]
+    failed: list[dict[str, Any]] = []
+    for one, outcome in zip(answers, outcomes, strict=True):
+        async for offsets in request.pieces(_failed(one, outcome)):
+            failed += [
+                {"topic": one.topic, "partition": one.partition, "offset": offset}
+                | error_fields(_failure(one, outcome, offset))
+                for offset in offsets
+            ]
     count = sum(len(one.offsets) for one in answers) - len(failed)
     return json_response(AnsweredOut(count, failed))
 
 
-def _failures(
-    said: LeaseAnswer, outcome: LeaseOutcome | PenstockError
-) -> Iterator[tuple[int, PenstockError]]:
-    """Offsets whose answer was not taken, and why."""
+def _failed(said: LeaseAnswer, outcome: LeaseOutcome | PenstockError) -> Sequence[int]:
+    """Offsets whose answer was not taken."""
     if isinstance(outcome, PenstockError):
-        yield from ((offset, outcome) for offset in said.offsets)
-        return
-    yield from ((offset, stale_receipt(said, offset)) for offset in outcome.stale)
-    for offset in outcome.missing:
-        yield offset, NotFound("message", f"{said.topic}/{said.partition}/{offset}")
+        return said.offsets
+    return [*outcome.stale, *outcome.missing]
+
+
+def _failure(
+    said: LeaseAnswer, outcome: LeaseOutcome | PenstockError, offset: int
+) -> PenstockError:
+    """Why the answer for an offset was not taken."""
+    if isinstance(outcome, PenstockError):
+        return outcome
+    if offset in outcome.stale:
+        return stale_receipt(said, offset)
+    return NotFound("message", f"{said.topic}/{said.partition}/{offset}")
 
 
 async def ack_offset(request: Request) -> Answer:

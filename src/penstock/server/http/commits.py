@@ -110,7 +110,7 @@ async def reject(request: Request) -> Answer:
 
 async def _answer(request: Request, said: ReceiptsIn) -> Answer:
     """All of the receipts, or an error that names the first that is not held."""
-    answers, count = answers_in(said)
+    answers, count = await answers_in(request, said)
     await request.execute(StageNamedAnswers(request.params["staging"], answers))
     return json_response(AnswersStagedOut(True, count))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...api.answers import Kind, LeaseAnswer, answers_of, checked_reason
+from ...api.answers import Kind, LeaseAnswer, ReceiptsByLease, checked_reason
 from ...api.json.answers import NackIn, ReceiptsIn, RejectIn, receipts_of
 from ...api.json.messages import MessageIn, message_of
 from ...api.json.publish import delayed_of, moment_of
@@ -27,7 +27,7 @@ def staged_of(items: Sequence[MessageIn], request: Request) -> tuple[list[Messag
     return messages, delayed
 
 
-def answers_in(said: ReceiptsIn) -> tuple[list[LeaseAnswer], int]:
+async def answers_in(request: Request, said: ReceiptsIn) -> tuple[list[LeaseAnswer], int]:
     """What a body answers, an ack unless it nacks or rejects, and how many messages that is about."""
     kind, reason = Kind.ACK, ""
     delay_ms: int | None = None
@@ -36,5 +36,8 @@ def answers_in(said: ReceiptsIn) -> tuple[list[LeaseAnswer], int]:
         delay_ms = None if said.delay is None else span_ms("delay", said.delay)
     elif isinstance(said, RejectIn):
         kind, reason = Kind.REJECT, checked_reason(said.reason)
-    receipts = [read_receipt(one) for one in receipts_of(said)]
-    return [*answers_of(receipts, kind, reason, delay_ms).values()], len(receipts)
+    texts, leases = receipts_of(said), ReceiptsByLease()
+    async for piece in request.pieces(texts):
+        leases.add(map(read_receipt, piece))
+    leases.require_within_bounds()
+    return [*leases.answers(kind, reason, delay_ms).values()], len(texts)

@@ -53,7 +53,7 @@ async def reject(request: Request) -> Answer:
 
 async def _stage(request: Request, sent: _Sent) -> Answer:
     """All of the receipts, or an error that names the first that is not held."""
-    answers, count = answers_in(sent)
+    answers, count = await answers_in(request, sent)
     await request.execute(StageAnswers(sent.producer_id, sent.epoch, answers))
     return json_response(AnswersStagedOut(True, count))
 
