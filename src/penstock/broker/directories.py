@@ -19,11 +19,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..errors import Damaged, FileMissing, NoSpace, Refused
-from ..log.layout import TEMPORARY, base_offset_of
+from ..log.layout import base_offset_of, remove_settings
 from ..log.snapshot import SUFFIX as SNAPSHOT
 from ..ports import Disk
 
-TOPICS, SET_ASIDE, SETTINGS = "topics", "set-aside", "settings"
+TOPICS, SET_ASIDE = "topics", "set-aside"
 DEFAULT_NAMESPACE = "default"
 """The namespace of all topics, as long as there are no others."""
 LOGS = ("messages", "state", "delayed", "staging")
@@ -32,7 +32,6 @@ TOPIC_ID_MAX = (1 << 43) - 1
 _NUMBER = "0|[1-9][0-9]*"
 _TOPIC = re.compile(rf"(.+)\.({_NUMBER})")
 _SET_ASIDE = re.compile(rf"(.+)\.({_NUMBER})(?:-partition-({_NUMBER}))?(?:-[1-9][0-9]*)?")
-_SETTINGS = {SETTINGS, SETTINGS + TEMPORARY}
 _PARTITION = re.compile(rf"partition-({_NUMBER})")
 
 
@@ -149,7 +148,7 @@ def remove_topic(disk: Disk, directory: str) -> None:
     for entry in disk.list(directory):
         if partition_number(entry) is not None:
             _remove_partition(disk, f"{directory}/{entry}")
-    _remove_settings(disk, directory)
+    remove_settings(disk, directory, is_alone=False)
     _remove_if_empty(disk, directory)
     disk.sync_directory(directory.rpartition("/")[0])
 
@@ -172,18 +171,11 @@ def remove_empty(disk: Disk, directory: str) -> bool:
         with suppress(Refused, FileMissing):
             for entry in disk.list(directory):
                 remove_empty(disk, f"{directory}/{entry}")
-            if _SETTINGS.issuperset(disk.list(directory)):
-                _remove_settings(disk, directory)
+            remove_settings(disk, directory)
     for path in (*(f"{directory}/{log}" for log in LOGS), directory):
         with suppress(Refused, FileMissing):
             disk.remove_directory(path)
     return not disk.exists(directory)
-
-
-def _remove_settings(disk: Disk, directory: str) -> None:
-    for name in {*disk.list(directory)} & _SETTINGS:
-        with suppress(Refused):
-            disk.remove(f"{directory}/{name}")
 
 
 def _remove_partition(disk: Disk, directory: str) -> None:

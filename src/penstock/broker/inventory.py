@@ -12,10 +12,10 @@ from ..errors import Damaged, PenstockError, Refused
 from ..log import Log
 from ..log.doctor.survey import ProblemKind
 from ..log.doctor.verify import Problem, Severity
-from ..log.layout import CHECKPOINT, TEMPORARY, base_offset_of
+from ..log.layout import CHECKPOINT, SETTINGS, TEMPORARY, base_offset_of
 from ..log.opening import KnownEnd, examine
 from ..ports import Disk
-from .directories import SETTINGS, paths_in_topics
+from .directories import paths_in_topics
 from .meta import meta_beyond, read_meta
 from .partition import PartitionId
 from .partition.opening import log_id_of

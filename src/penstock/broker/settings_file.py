@@ -12,9 +12,8 @@ import msgspec
 from ..codec.checksum import checksum
 from ..config import TopicConfig
 from ..errors import Damaged, DamagedFile, NoSpace, Refused
-from ..log.layout import TEMPORARY, read_file
+from ..log.layout import SETTINGS, TEMPORARY, read_file
 from ..ports import Disk
-from .directories import SETTINGS
 from .topics import TopicFacts, settings_of
 
 

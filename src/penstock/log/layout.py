@@ -13,10 +13,10 @@ Only while a repair is under way or was interrupted:
 """
 
 import re
-from contextlib import closing
+from contextlib import closing, suppress
 
 from ..codec.head import OFFSET_MAX
-from ..errors import NoSpace
+from ..errors import NoSpace, Refused
 from ..model import Buffer, Offset
 from ..ports import Disk
 
@@ -25,6 +25,8 @@ INDEXES = (INDEX, TIME_INDEX, JOURNEY_INDEX)
 IDENTITY, CHECKPOINT = "identity", "checkpoint"
 REPAIRING, PARKED = "identity.repairing", ".parked"
 TEMPORARY = ".tmp"
+# Of a topic, beside the directories of its partitions.
+SETTINGS = "settings"
 _SEGMENT = re.compile(r"(\d{20})\.log", re.ASCII)
 _INDEX = re.compile(r"(\d{20})\.(?:index|timeindex|journeys)", re.ASCII)
 
@@ -80,6 +82,14 @@ def remove_if_there(disk: Disk, path: str) -> bool:
     if is_there:
         disk.remove(path)
     return is_there
+
+
+def remove_settings(disk: Disk, directory: str, *, is_alone: bool = True) -> None:
+    """Remove the settings in the directory of a topic, by default only if nothing else is left there."""
+    ours, names = {SETTINGS, SETTINGS + TEMPORARY}, {*disk.list(directory)}
+    for name in ours & names if names <= ours or not is_alone else ():
+        with suppress(Refused):
+            disk.remove(f"{directory}/{name}")
 
 
 def read_file(disk: Disk, path: str) -> bytes:

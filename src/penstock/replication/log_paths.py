@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from ..errors import FileMissing, Refused
-from ..log.layout import CHECKPOINT, IDENTITY, base_offset_of
+from ..log.layout import CHECKPOINT, IDENTITY, base_offset_of, remove_settings
 from ..ports import Disk
 from .reconcile import META
 
@@ -35,4 +35,5 @@ def _below(disk: Disk, directory: str, depth: int) -> Iterator[str]:
     if directory.count("/") >= 2:
         # Left by a crash of a topic that was being made: refused unless it is empty.
         with suppress(Refused, FileMissing):
+            remove_settings(disk, directory)
             disk.remove_directory(directory)

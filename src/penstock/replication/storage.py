@@ -22,6 +22,7 @@ from ..log.layout import (
     JOURNEY_INDEX,
     TEMPORARY,
     remove_if_there,
+    remove_settings,
     segment_path,
 )
 from ..log.opening import set_aside as set_aside_bytes
@@ -139,10 +140,8 @@ class Storage:
     ) -> bool:
         """Open every log that there is. False: one was damaged, and is set aside to be fetched again; or it ends
         before what this node knows to be `committed`, by path, and was durable here: the rest comes again.
-
-        `on_damage` is called before anything is set aside, so that it can be noted that something will be missing.
-
-        What a crash left of one that was being made goes: nothing was in it.
+        `on_damage` is called before anything is set aside, so that it can be noted that something will be missing. What
+        a crash left of one that was being made goes: nothing was in it.
         """
         is_whole = True
         for path in [*log_paths(self.disk)]:
@@ -474,6 +473,7 @@ class Storage:
             if directory.count("/") < 2:
                 break  # The directory of a namespace stays.
             with suppress(Refused, FileMissing):
+                remove_settings(self.disk, directory)
                 self.disk.remove_directory(directory)
                 self._changed[directory.rpartition("/")[0]] = None
 
