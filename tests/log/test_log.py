@@ -378,6 +378,33 @@ def test_what_is_appended_while_a_plan_runs_waits_for_the_next():
     assert log.settled_to == log.segments[-1].base_offset
 
 
+def test_a_plan_touches_no_file_until_it_runs_and_saves_the_index_of_its_own_moment():
+    disk = SimDisk()
+    log = new_log(LogConfig(index_interval_bytes=1, segment_age_ms=-1), disk)
+    for _ in range(4):
+        put(log, 5)
+    done = len(disk.operations)
+    plan = log.plan_sync(with_checkpoint=True)
+    assert len(disk.operations) == done
+    segment, expected = log.segments[-1], log.segments[-1].index().to_files(log.seed)
+    put(log, 5)
+    plan.run()
+    files = disk.tree().files
+    assert tuple(bytes(files[segment.path_of(kind)]) for kind in (INDEX, TIME_INDEX)) == expected
+
+
+def test_a_plan_leaves_the_index_of_a_segment_that_was_sealed_meanwhile():
+    disk = SimDisk()
+    log = new_log(LogConfig(index_interval_bytes=1, segment_age_ms=-1), disk)
+    put(log, 5)
+    plan = log.plan_sync(with_checkpoint=True)
+    put(log, 5)
+    sealed = log.segments[-1]
+    log.roll()
+    plan.run()
+    assert sealed.is_index_whole(log.segments[-1].base_offset)
+
+
 def test_a_checkpoint_comes_when_enough_was_written_since_the_last():
     disk = SimDisk()
     config = LogConfig(checkpoint_bytes=1000, segment_age_ms=-1)

@@ -23,7 +23,7 @@ does not start, it is built anew. So it may be lost, be older than the log, or h
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..codec import Head
@@ -71,6 +71,15 @@ class Index:
         self.next_offset = head.base_offset + head.last_delta + 1
         self.size = position + head.length
         self.last_time = head.append_time
+
+    def copy(self) -> "Index":
+        """The index as it is now: a thread may write it out while the other one goes on with batches."""
+        columns = {
+            "offsets": self.offsets[:],
+            "positions": self.positions[:],
+            "times": self.times[:],
+        }
+        return replace(self, **columns)
 
     def pop_entry(self, *, below: int) -> "IndexEntry | None":
         """Go back to the last entry at a position under `below`, and take it out: it is to be added again."""

@@ -419,16 +419,14 @@ class Log:
 
     def plan_sync(self, *, with_checkpoint: bool = False) -> SyncPlan:
         """Returns the syncs that make everything appended so far durable, old segments before new ones."""
-        checkpoint = None
+        checkpoint = index = None
         if (
             with_checkpoint
             or self._checkpoint_changes > self._checkpoint_changes_saved
             or self._is_active_unnamed()
             or self.bytes_unchecked >= self.config.checkpoint_bytes
         ):
-            # If the directory is gone, running the plan says so to those that wait for this log.
-            self.segments[-1].save_index()
-            checkpoint = self.checkpoint()
+            checkpoint, index = self.checkpoint(), self.segments[-1].copied_index()
         dirty = tuple([(one, one.size) for one in self.segments if one.size > one.synced_size])
         return SyncPlan(
             self.disk,
@@ -441,6 +439,8 @@ class Log:
             self.seed,
             self.bytes_appended,
             self._checkpoint_changes,
+            self.segments[-1],
+            index,
         )
 
     def _is_active_unnamed(self) -> bool:

@@ -160,15 +160,21 @@ class Segment:
             self.save_index()
         self.loaded = None
 
-    def save_index(self) -> None:
-        """Save the index if that is possible: without room, without the right, or with a link or a directory in its
-        place, it is built anew when it is needed."""
+    def save_index(self, index: Index | None = None) -> None:
+        """Save the index, or one that was copied earlier, if that is possible: without room, without the right, or with
+        a link or a directory in its place, it is built anew when it is needed."""
         with suppress(NoSpace, Damaged, Refused):
-            self.write_index()
+            self.write_index(index)
 
-    def write_index(self) -> None:
+    def copied_index(self) -> Index | None:
+        """A copy of the index, for another thread to save. None: the file cannot be read."""
+        with suppress(Damaged, Refused):
+            return self.index().copy()
+        return None
+
+    def write_index(self, index: Index | None = None) -> None:
         """Save the index. Neither synced nor renamed into place: a torn one is recognised and rebuilt."""
-        contents = self.index().to_files(self.seed)
+        contents = (index or self.index()).to_files(self.seed)
         for suffix, content in zip((INDEX, TIME_INDEX), contents, strict=True):
             with closing(self.disk.create(self.path_of(suffix))) as file:
                 file.append(content)

@@ -8,6 +8,7 @@ from ..errors import FileMissing, NoSpace
 from ..model import Offset
 from ..ports import Disk
 from .checkpoint import Checkpoint
+from .index import Index
 from .layout import CHECKPOINT, replace_file
 from .segment import Segment
 
@@ -25,6 +26,9 @@ class SyncPlan(msgspec.Struct, eq=False):
     seed: int
     bytes_appended: int
     checkpoint_changes: int
+    active: Segment
+    # Of the active segment, as it was: saved with the checkpoint. To write two files takes long beside a plan.
+    index: Index | None
     is_checkpoint_written: bool = False
 
     def run(self) -> None:
@@ -48,8 +52,11 @@ class SyncPlan(msgspec.Struct, eq=False):
             self.disk.sync_directory(self.directory)
 
     def write_checkpoint(self) -> None:
-        """Write the checkpoint, if there is to be one. What it speaks of is durable."""
+        """Write the checkpoint, if there is to be one, and the index. What it speaks of is durable."""
         if self.checkpoint is not None:
+            # A segment that was sealed meanwhile has saved its whole index.
+            if self.index is not None and self.active.last_time_known is None:
+                self.active.save_index(self.index)
             # On a full disk the old one stays: a restart reads more, and nothing is lost.
             with suppress(NoSpace):
                 content = self.checkpoint.to_bytes(self.seed)
