@@ -14,7 +14,7 @@ from penstock.log import Log
 from penstock.log.doctor.repair import repair_steps
 from penstock.log.doctor.repair_plan import plan_steps
 from penstock.log.doctor.verify import ReadProgress
-from penstock.model import Message
+from penstock.model import LogId, Message
 from penstock.sim import Model, SimDisk, Tree, power_cut
 
 from .losses import flipped, tree_with, with_version, without
@@ -175,8 +175,8 @@ def test_after_a_repair_a_log_that_lost_its_end_opens() -> None:
     assert values(world.drain()) == [b"b", b"d"]
 
 
-def repair(disk: SimDisk, directory: str) -> None:
-    plan, steps = None, plan_steps(disk, directory)
+def repair(disk: SimDisk, directory: str, *, log_id: LogId | None = None) -> None:
+    plan, steps = None, plan_steps(disk, directory, log_id=log_id)
     while plan is None:
         try:
             progress = next(steps)

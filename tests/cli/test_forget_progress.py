@@ -34,7 +34,7 @@ def seen(root):
         return stored, [(one.id, one.due_ns, one.message.value) for one in found]
 
 
-@pytest.mark.parametrize("loss", ["directory", "identity", "*"])
+@pytest.mark.parametrize("loss", ["directory", "*"])
 def test_messages_keep_offsets_and_times_and_groups_begin_at_the_start(data, run, loss):
     before = seen(data)
     state = data / PART / "state"
@@ -49,7 +49,7 @@ def test_messages_keep_offsets_and_times_and_groups_begin_at_the_start(data, run
     lines = [json.loads(line) for line in done.out.splitlines()]
     (told,) = [line for line in lines if line["type"] == "forgotten"]
     assert (told["topic"], told["partition"], told["groups"]) == ("orders", 0, ["billing"])
-    assert bool(told["kept_as"]) == (loss not in {"directory", "*"})
+    assert told["kept_as"] == ""
     assert done.code == Exit.OK
     assert seen(data) == before
     with penstock.Broker(data) as broker:
@@ -62,6 +62,21 @@ def test_messages_keep_offsets_and_times_and_groups_begin_at_the_start(data, run
     assert run("log", "verify", str(data)).code == Exit.OK
 
 
+@pytest.mark.parametrize("log", [f"{PART}/messages", f"{PART}/state", f"{PART}/delayed", "meta"])
+@pytest.mark.parametrize("content", [None, b"", b"x"])
+def test_a_lost_identity_is_written_again_by_its_path(data, run, log, content):
+    before = seen(data)
+    identity = data / log / "identity"
+    whole = identity.read_bytes()
+    identity.unlink() if content is None else identity.write_bytes(content)
+    assert run("log", "verify", str(data)).code == Exit.FOUND_PROBLEMS
+    assert run("log", "repair", str(data)).code == Exit.OK
+    assert identity.read_bytes() == whole
+    assert seen(data) == before
+    with penstock.Broker(data) as broker:
+        assert sum(one.lag for one in broker.lag("billing")) == 0
+
+
 def test_what_a_repair_mends_is_not_forgotten(data, run):
     for path in (data / PART / "state").glob("*.log"):
         path.unlink()
@@ -69,6 +84,20 @@ def test_what_a_repair_mends_is_not_forgotten(data, run):
     assert (done.code, "forgotten" in done.out) == (Exit.OK, False)
     with penstock.Broker(data) as broker:
         assert sum(one.lag for one in broker.lag("billing")) == 0
+
+
+def test_what_is_left_of_a_state_is_kept(data, run):
+    """Its first segments and all snapshots are gone: no repair can say what was in them."""
+    state = data / PART / "state"
+    for path in state.iterdir():
+        path.unlink()
+    (state / "notes").write_text("mine")
+    done = run("log", "repair", str(data), "--forget-progress", "--json")
+    (kept,) = [
+        line["kept_as"] for line in map(json.loads, done.out.splitlines()) if "kept_as" in line
+    ]
+    assert done.code == Exit.OK
+    assert (data / kept / "notes").read_text() == "mine"
 
 
 def test_a_whole_directory_loses_nothing(data, run):

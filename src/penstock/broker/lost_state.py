@@ -7,13 +7,28 @@ messages whose own messages are gone, producers and open transactions are forgot
 from msgspec.structs import replace
 
 from ..log import open_log
+from ..model import LogId
 from .adoption import ANYWHERE
 from .catalogue import Catalogue
-from .directories import set_aside
+from .directories import LOGS, SET_ASIDE, TOPICS, partition_number, set_aside, topic_entry
+from .meta import META, META_LOG_ID
 from .partition import Now, PartitionId
 from .partition.opening import STATE_CONFIG, log_id_of
 from .partition.slots import Fault
 from .topics import INTERNAL_PREFIX
+
+
+def log_id_at(path: str) -> LogId | None:
+    """The id of the log in a directory of a data directory, by its path; None if no log is there by that name."""
+    *above, kind = path.split("/")
+    if path == META:
+        return META_LOG_ID
+    if len(above) < 3 or not {TOPICS, SET_ASIDE} & {*above[-4:-2]} or kind not in LOGS:
+        return None
+    topic, partition = topic_entry(above[-2]), partition_number(above[-1])
+    if topic is None or partition is None:
+        return None
+    return log_id_of(PartitionId(topic.topic_id, partition), kind)
 
 
 def lost_states(catalogue: Catalogue) -> list[Fault]:

@@ -60,7 +60,7 @@ REPAIR_EPILOG = """\b
 Examples:
   penstock log repair data --dry-run      what it would do; changes nothing
   penstock log repair data
-  penstock log repair DIR --log-id 0x1f   where the file 'identity' is lost
+  penstock log repair DIR --log-id 0x1f   where the file 'identity' of a copied log is lost
   penstock log repair data --forget-progress   where a partition has lost its directory 'state'
 
 What it takes out of a segment it keeps in a file beside it, named .cut-<byte>. Empty ranges stand for
@@ -157,7 +157,8 @@ def verify(ctx: click.Context, directory: Path, *, is_json: bool, log_id: "LogId
     def check(location: LogLocation, disk: "Disk") -> bool:
         is_live = notices.warn(location)
         print_location(location, is_json=is_json)
-        steps = verify_steps(disk, location.directory, log_id=log_id, is_live=is_live)
+        wanted = replacing_id(disk, location, log_id)
+        steps = verify_steps(disk, location.directory, log_id=wanted, is_live=is_live)
         report = run_steps(
             steps, location, lambda step: print_problem(step, location, is_json=is_json)
         )
@@ -354,7 +355,8 @@ def repair_one(
     from ..log.doctor.repair_plan import plan_steps
     from ..log.doctor.verify import Severity, verify_steps
 
-    plan = run_steps(plan_steps(disk, location.directory, log_id=log_id), location, ignore)
+    wanted = replacing_id(disk, location, log_id)
+    plan = run_steps(plan_steps(disk, location.directory, log_id=wanted), location, ignore)
     for change in changes_of(plan):
         print_change(change, location, is_json=is_json)
     for obstacle in plan.obstacles:
@@ -422,12 +424,22 @@ def open_disk(root: Path, *, is_changed: bool) -> Iterator["Disk"]:
         yield disk
 
 
+def replacing_id(disk: "Disk", location: LogLocation, given: "LogId | None") -> "LogId | None":
+    """Returns the id that was given, or where the file `identity` cannot be read, the id by the path of the log."""
+    from ..broker.lost_state import log_id_at
+    from ..log.doctor.verify import identity_of
+
+    if given is not None or identity_of(disk, location.directory)[0] is not None:
+        return given
+    return log_id_at(location.directory) or log_id_at(location.real.as_posix())
+
+
 def known_id(disk: "Disk", location: LogLocation, given: "LogId | None") -> "LogId":
-    """Returns the id in the log's file `identity`, or the one given. Refused: there is neither."""
+    """Returns the id in the log's file `identity`, the one given, or that of its path. Refused: there is none."""
     from ..log.doctor.verify import identity_of
 
     found, problem = identity_of(disk, location.directory)
-    log_id = given if found is None else found
+    log_id = replacing_id(disk, location, given) if found is None else found
     if log_id is None:
         assert problem is not None
         raise Refused(f"{location.show(problem.path)}: {problem.reason}; give the id with --log-id")
