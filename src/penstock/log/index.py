@@ -74,12 +74,9 @@ class Index:
 
     def copy(self) -> "Index":
         """The index as it is now: a thread may write it out while the other one goes on with batches."""
-        columns = {
-            "offsets": self.offsets[:],
-            "positions": self.positions[:],
-            "times": self.times[:],
-        }
-        return replace(self, **columns)
+        return replace(
+            self, offsets=self.offsets[:], positions=self.positions[:], times=self.times[:]
+        )
 
     def pop_entry(self, *, below: int) -> "IndexEntry | None":
         """Go back to the last entry at a position under `below`, and take it out: it is to be added again."""
