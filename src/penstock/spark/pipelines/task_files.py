@@ -23,7 +23,8 @@ GROUP_BYTES = 32 << 20
 OPEN_FILES_MAX = 16
 # Of a lake that a field of the values divides, too, more files are open at once, with smaller row groups.
 _FIELD_OPEN_MAX = 8 * OPEN_FILES_MAX
-_FIELD_FILES_MAX = 1000
+# As many files of a day: who reads them side by side opens them all.
+_FIELD_VALUES_MAX = 500
 # Keys and values rarely repeat, and looking for repeats costs more than writing them. Offsets never repeat and times
 # seldom, but their differences are small: a file of orders in JSON is 37% smaller, and made in two thirds of the time.
 _UNREPEATED = frozenset({"key", "value", "idempotency_key"})
@@ -187,6 +188,7 @@ class TaskFiles:
         self._schema, self._store = schema, store_of(staging.root)
         self._open: dict[tuple[int, str], _OpenFile] = {}
         self._open_max = _FIELD_OPEN_MAX if staging.partition_by else OPEN_FILES_MAX
+        self._values: set[str] = set()
         self._done: list[LakeFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -208,10 +210,11 @@ class TaskFiles:
         (number, value), field = place, self._staging.partition_by
         if len(self._open) >= self._open_max:
             self._finish(next(iter(self._open)))
-        if field and len(self._done) + len(self._open) >= _FIELD_FILES_MAX:
+        self._values.add(value)
+        if len(self._values) > _FIELD_VALUES_MAX:
             raise Refused(
-                f"{self._partition.topic} has too many values of {field} to be divided by it: a task would write more "
-                f"than {_FIELD_FILES_MAX} files; use another lake"
+                f"{self._partition.topic} has more than {_FIELD_VALUES_MAX} values of {field}, too many to be divided "
+                "by it: use another lake"
             )
         first = part.column("offset")[0].as_py()
         own = folders_of(number, self._staging.split, field, value)
