@@ -14,6 +14,7 @@ from tests.kafka.in_process import KafkaRig
 from tests.server.rigs import in_process
 
 FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH = 1, 2, 3, 8, 9
+FIND_COORDINATOR, DELETE_RECORDS = 10, 21
 DESCRIBE_GROUPS, CREATE_TOPICS, DELETE_TOPICS, DELETE_GROUPS = 15, 19, 20, 42
 DESCRIBE_CONFIGS, ALTER_CONFIGS, CREATE_PARTITIONS, INCREMENTAL = 32, 33, 37, 44
 TOPIC = 2
@@ -128,6 +129,35 @@ async def test_changes_that_name_a_topic_twice_change_nothing_of_it(kafka):
     described = (await broker.call("GET", "/topics/big")).json
     assert (described["partitions"], described["config"]["retention_bytes"]) == (2, -1)
     assert (await broker.call("GET", "/topics/new")).status == 404
+
+
+async def test_the_last_offset_counts_of_a_partition_that_is_trimmed_twice(kafka, executed):
+    broker, client = kafka
+    messages = [{"value": f"{number}", "partition": 0} for number in range(3)]
+    await broker.call("POST", "/topics/big/messages", {"messages": messages})
+    executed.clear()
+    parts = [{"partition_index": 0, "offset": offset} for offset in [3] * 5000 + [1]]
+    topics = [{"name": "big", "partitions": parts}] * 2
+    found = await client.ask(DELETE_RECORDS, 2, timeout_ms=1000, topics=topics)
+    assert [(one["name"], len(one["partitions"])) for one in found["topics"]] == [("big", 1)]
+    assert found["topics"][0]["partitions"][0]["low_watermark"] == 1
+    assert executed == ["TrimPartition"]
+
+
+async def test_requests_and_responses_of_many_items_leave_the_loop_to_others(kafka, monkeypatch):
+    broker, client = kafka
+    in_thread, works = broker.app.driver.in_thread, []
+
+    async def count(work):
+        works.append(work)
+        return await in_thread(work)
+
+    monkeypatch.setattr(type(broker.app.driver), "in_thread", lambda _self, work: count(work))
+    for names, threads in ((100, 0), (9000, 2)):
+        keys = [f"group-{number}" for number in range(names)]
+        found = await client.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=keys)
+        assert [one["key"] for one in found["coordinators"]] == keys
+        assert len(works) == threads
 
 
 def flexible_array(count):

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...api.frames import RequestHeader
 from ...errors import BadRequest, PenstockError, TooManyRequests
+from ...model import Buffer
 from ..binary.service import BinaryService, Pieces
 from . import (
     classic,
@@ -40,6 +43,8 @@ _OPEN = (_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE)
 _NO_TAGS = b"\0"
 # A client over its rate waits this long at most for its turn; beyond that its connection ends.
 _THROTTLE_S_MAX = 10.0
+# To decode or encode so many items takes some milliseconds.
+_ITEMS_AT_ONCE = 500
 
 HANDLERS: Mapping[int, Handle] = {
     0: produce.produce,
@@ -158,7 +163,7 @@ class KafkaServer:
         values: Values | bytes | None = {"error_code": Code.INVALID_REQUEST}
         if refusal is None or key == _PRODUCE:
             try:
-                request = decode_request(key, version, without_tags(schema, version, body))
+                request = await _decoded(session, key, version, without_tags(schema, version, body))
             except TooManyItems:
                 if not _has_error_code(key, version):
                     raise
@@ -174,13 +179,45 @@ class KafkaServer:
         if isinstance(values, bytes):
             return [values], outcome_of({})
         await session.driver.give_way()
-        pieces = encode_response(key, version, values)
+        pieces, outcome = await _encoded(session, key, version, values)
         # The response to ApiVersions comes before client and broker have agreed on anything.
         if version >= schema.flexible and key != _API_VERSIONS:
             pieces.insert(0, _NO_TAGS)
         if key == _FETCH and request is not None:
             fetch.note_response(session, request, values, pieces)
-        return [*pieces], outcome_of(values)
+        return [*pieces], outcome
+
+
+async def _decoded(session: KafkaSession, key: int, version: int, body: Buffer) -> Values:
+    """A request. One of many items in a thread, from which the loop gets the interpreter every 5 ms."""
+    with suppress(TooManyItems):
+        return decode_request(key, version, body, _ITEMS_AT_ONCE)
+    return await session.driver.in_thread(partial(decode_request, key, version, body))
+
+
+async def _encoded(
+    session: KafkaSession, key: int, version: int, values: Values
+) -> tuple[list[Buffer], str]:
+    """A response, and its outcome. One of many items in a thread, as `_decoded`."""
+
+    def encoded() -> tuple[list[Buffer], str]:
+        return encode_response(key, version, values), outcome_of(values)
+
+    if _has_more_items(values, _ITEMS_AT_ONCE):
+        return await session.driver.in_thread(encoded)
+    return encoded()
+
+
+def _has_more_items(values: Values, count: int) -> bool:
+    """Whether there are more structs than so many in a response, or in those that it holds."""
+    left, unseen = count, [values]
+    while unseen and left >= 0:
+        for value in unseen.pop().values():
+            if isinstance(value, list) and value and not isinstance(value[0], Buffer):
+                left -= len(value)
+                if isinstance(value[0], dict) and left >= 0:
+                    unseen += value
+    return left < 0
 
 
 def _has_error_code(key: int, version: int) -> bool:

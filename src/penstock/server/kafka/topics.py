@@ -299,19 +299,22 @@ async def _altered(
 
 
 async def delete_records(session: KafkaSession, request: Values) -> Values:
-    """Where partitions begin from now on."""
-    topics = []
+    """Where partitions begin from now on. Of a partition that is named twice the last offset counts, as in Kafka."""
+    offsets: dict[str, dict[int, int]] = {}
     for topic in request["topics"]:
+        numbers = offsets.setdefault(topic["name"], {})
+        numbers.update((part["partition_index"], part["offset"]) for part in topic["partitions"])
+    topics = []
+    for name, numbers in offsets.items():
         parts = []
-        for part in topic["partitions"]:
-            number, offset = part["partition_index"], part["offset"]
+        for number, offset in numbers.items():
             before = None if offset == _HIGH_WATERMARK else offset
             try:
-                trim = TrimPartition(topic["name"], number, before)
+                trim = TrimPartition(name, number, before)
                 start = await session.execute(trim, is_synced=True)
                 found: Values = {"low_watermark": start}
             except PenstockError as error:
                 found = {"low_watermark": -1, "error_code": code_of(error)}
             parts.append({"partition_index": number, **found})
-        topics.append({"name": topic["name"], "partitions": parts})
+        topics.append({"name": name, "partitions": parts})
     return {"topics": topics}

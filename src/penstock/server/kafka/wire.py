@@ -122,10 +122,14 @@ class Writer:
         self._open.append(number)
 
 
-def decode_request(key: int, version: int, data: Buffer) -> Values:
-    """The request of an api in a version that the tables have; `data` follows the header. BadRequest, TooManyItems."""
+def decode_request(key: int, version: int, data: Buffer, items: int | None = None) -> Values:
+    """The request of an api in a version that the tables have; `data` follows the header. BadRequest.
+
+    TooManyItems: it has more than `items`, or than a request of the api may have.
+    """
     # Bytes behind the last field are ignored, as Kafka does: librdkafka's request for all topics has three.
-    found: Values = _request_decoder(key, version)(Reader(data, items_max(key)))
+    reader = Reader(data, items_max(key) if items is None else items)
+    found: Values = _request_decoder(key, version)(reader)
     return found
 
 
