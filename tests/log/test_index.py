@@ -12,7 +12,8 @@ from penstock.log import Log
 from penstock.log.index import Index, read_index
 from penstock.log.layout import INDEX, TIME_INDEX
 from penstock.log.lookup import offset_at
-from penstock.model import LogId
+from penstock.log.trim import truncate
+from penstock.model import LogId, Message
 from penstock.sim import Call, Fault, Misbehaviour, SimDisk
 from penstock.sim.disk import SimFile
 
@@ -361,3 +362,29 @@ def test_a_time_is_found_before_the_first_after_the_last_in_gaps_and_among_equal
     for time_ns in [0, *every_gap(log), now_ns + 10]:
         late = [offset for append_time, offset in stored if append_time >= time_ns]
         assert offset_at(log, time_ns) == min(late, default=log.end_offset)
+
+
+@pytest.mark.parametrize(("size", "is_saved"), [(100, False), (20_000, True)])
+def test_the_newest_segment_has_an_index_once_it_is_worth_one(size: int, is_saved: bool) -> None:
+    disk = SimDisk()
+    log = new_log(LogConfig(), disk)
+    put(log, [Message(b"v" * size)])
+    log.sync(with_checkpoint=True)
+    assert any(name.endswith("index") for name in disk.list(log.directory)) is is_saved
+    log.discard()
+    again, _ = open_small(disk)
+    assert offset_at(again, NOW_NS) == 0
+
+
+def test_the_index_that_a_cut_has_left_behind_is_written_anew_however_little_there_is() -> None:
+    disk = SimDisk()
+    log = new_log(LogConfig(), disk)
+    for size in (10, 20_000):
+        put(log, [Message(b"v" * size)])
+    log.sync(with_checkpoint=True)
+    truncate(log, 1)
+    log.close()
+    files = [disk.tree().files[f"{FIRST}{suffix}"] for suffix in (INDEX, TIME_INDEX)]
+    saved = read_index(*files, interval_bytes=400, seed=SEED)
+    assert saved is not None
+    assert saved.next_offset == 1

@@ -382,7 +382,7 @@ def test_a_plan_touches_no_file_until_it_runs_and_saves_the_index_of_its_own_mom
     disk = SimDisk()
     log = new_log(LogConfig(index_interval_bytes=1, segment_age_ms=-1), disk)
     for _ in range(4):
-        put(log, 5)
+        put(log, [Message(bytes(5_000))])
     done = len(disk.operations)
     plan = log.plan_sync(with_checkpoint=True)
     assert len(disk.operations) == done
@@ -396,7 +396,7 @@ def test_a_plan_touches_no_file_until_it_runs_and_saves_the_index_of_its_own_mom
 def test_a_plan_leaves_the_index_of_a_segment_that_was_sealed_meanwhile():
     disk = SimDisk()
     log = new_log(LogConfig(index_interval_bytes=1, segment_age_ms=-1), disk)
-    put(log, 5)
+    put(log, [Message(bytes(20_000))])
     plan = log.plan_sync(with_checkpoint=True)
     put(log, 5)
     sealed = log.segments[-1]

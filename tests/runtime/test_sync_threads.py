@@ -1,5 +1,6 @@
 """Syncs side by side where they are slow, and one after the other where they are not."""
 
+from functools import partial
 from threading import Barrier, get_ident
 
 import pytest
@@ -67,3 +68,20 @@ def test_one_that_fails_keeps_no_other_from_its_sync(syncs, is_slow, place):
     assert [*map(str, failures)] == [str(error if one is fail else None) for one in order]
     assert type(failures[place]) is FileMissing
     assert len(syncs.seen) == 2
+
+
+@pytest.mark.parametrize("count", [2, 16, 17, 64, 200])
+def test_each_of_many_is_called_once_and_has_its_own_failure(syncs, count):
+    syncs.run(5)
+    called: list[int] = []
+
+    def sync(number: int) -> None:
+        called.append(number)
+        if number % 7 == 1:
+            raise FileMissing(str(number))
+
+    found = syncs.threads.run([partial(sync, number) for number in range(count)])
+    assert sorted(called) == [*range(count)]
+    failed = [number for number, failure in enumerate(found) if failure is not None]
+    assert failed == [number for number in range(count) if number % 7 == 1]
+    assert all(str(number) in str(found[number]) for number in failed)

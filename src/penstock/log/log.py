@@ -28,6 +28,8 @@ _READ_BYTES = 1 << 20  # One piece of `batches_from`.
 _RELATIVE_OFFSET_MAX = (1 << 32) - 1  # The index keeps offsets as u32 from the segment's first.
 # An index of a full 64 MiB segment takes 256 KiB; readers seldom use more segments than this in turn.
 _INDEXES_LOADED_MAX = 8
+# An index of so little is made from the heads as soon as its two files are read, and sooner than they are written.
+_UNINDEXED_BYTES_MAX = 16 << 10
 # A process may have thousands of logs, and each keeps its last batch if it is not longer.
 _KEPT_BYTES_MAX = 4096
 
@@ -426,7 +428,9 @@ class Log:
             or self._is_active_unnamed()
             or self.bytes_unchecked >= self.config.checkpoint_bytes
         ):
-            checkpoint, index = self.checkpoint(), self.segments[-1].copied_index()
+            checkpoint, active = self.checkpoint(), self.segments[-1]
+            if active.size > _UNINDEXED_BYTES_MAX or active.has_saved_index:
+                index = active.copied_index()
         dirty = tuple([(one, one.size) for one in self.segments if one.size > one.synced_size])
         return SyncPlan(
             self.disk,

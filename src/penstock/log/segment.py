@@ -160,6 +160,11 @@ class Segment:
             self.save_index()
         self.loaded = None
 
+    @property
+    def has_saved_index(self) -> bool:
+        """Whether there are files of an index, which may be an older one."""
+        return self.disk.exists(self.path_of(INDEX))
+
     def save_index(self, index: Index | None = None) -> None:
         """Save the index, or one that was copied earlier, if that is possible: without room, without the right, or with
         a link or a directory in its place, it is built anew when it is needed."""
@@ -255,9 +260,11 @@ class Segment:
 
         DamagedBatch: it is damaged. The segment reaches to `end_offset`.
         """
-        start = self._start(
-            lambda index: index.position_before(offset), lambda head: head.base_offset <= offset
-        )
+        start = 0
+        if offset > self.base_offset:
+            start = self._start(
+                lambda index: index.position_before(offset), lambda head: head.base_offset <= offset
+            )
         broken: BrokenBatch | None = None
         reached: int | None = None
         for found in self._walk(start):

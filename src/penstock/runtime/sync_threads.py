@@ -25,7 +25,7 @@ class SyncThreads:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._asked: SimpleQueue[tuple[int, Sync, SimpleQueue[_Outcome]] | None] = SimpleQueue()
+        self._asked: SimpleQueue[_Share | None] = SimpleQueue()
         self._count = 0
         self._is_slow = False
 
@@ -46,28 +46,29 @@ class SyncThreads:
             self._count += 1
         # Of this call alone: a Ctrl-C may leave one before all are done.
         outcomes: SimpleQueue[_Outcome] = SimpleQueue()
-        for number, sync in enumerate(syncs[1:], 1):
-            self._asked.put((number, sync, outcomes))
-        found = [_failure_of(syncs[0])] * len(syncs)
-        for _ in syncs[1:]:
-            place, failure = outcomes.get()
-            assert place is not None, (
-                "a thread that syncs met a bug, of which it has shown the traceback"
-            )
-            found[place] = failure
+        count = min(len(syncs), self._count + 1)
+        # To hand over one sync after the other costs more than most of them take.
+        for share in range(1, count):
+            self._asked.put((share, syncs[share::count], outcomes))
+        found: list[PenstockError | None] = [None] * len(syncs)
+        found[::count] = map(_failure_of, syncs[::count])
+        for _ in range(1, count):
+            share, failures = outcomes.get()
+            assert share, "a thread that syncs met a bug, of which it has shown the traceback"
+            found[share::count] = failures
         return found
 
     def _serve(self) -> None:
         while (asked := self._asked.get()) is not None:
-            number, sync, outcomes = asked
+            share, syncs, outcomes = asked
             try:
-                failure = _failure_of(sync)
+                failures = [*map(_failure_of, syncs)]
             except BaseException:
                 # A bug of ours, and the thread that runs the plan would wait for ever.
                 self._count -= 1
-                outcomes.put((None, None))
+                outcomes.put((0, []))
                 raise
-            outcomes.put((number, failure))
+            outcomes.put((share, failures))
 
     def close(self) -> None:
         """End the threads, when no sync runs."""
@@ -76,8 +77,9 @@ class SyncThreads:
         self._count = 0
 
 
-_Outcome = tuple[int | None, PenstockError | None]
-"""Which of the syncs has ended, and what it failed with. No number: with a bug."""
+_Outcome = tuple[int, list[PenstockError | None]]
+"""The number of a share of the syncs, from 1 on, and what each failed with. 0: a thread met a bug."""
+_Share = tuple[int, Sequence[Sync], SimpleQueue[_Outcome]]
 
 
 def _failure_of(sync: Sync) -> PenstockError | None:

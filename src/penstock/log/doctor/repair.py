@@ -236,7 +236,9 @@ class _Repair:
             )
             segment.size = segment.file.size()
             segment.file.sync()
-            if base in changed | self.plan.stale_indexes:
+            # The last one may do without an index, and may not be the last any more.
+            is_unindexed = base != bases[-1] and not segment.has_saved_index
+            if is_unindexed or base in changed | self.plan.stale_indexes:
                 segment.write_index()
             segment.close()
         self._write_checkpoint(bases)
