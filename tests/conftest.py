@@ -87,12 +87,20 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """One failing test stays one: what it left open ends with it, and not with a warning in another test."""
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """One failing test stays one: what it left open ends with it, and not with a warning in another test.
+
+    What is left after a file the collector looks at no more: late in a run, each look took it half a second.
+    """
     failed_before = item.session.testsfailed
     result = yield
     if item.session.testsfailed > failed_before:
         collect_silently()
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
     return result
 
 

@@ -218,9 +218,13 @@ def told_of_kept(reply: object, path: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 @pytest.mark.parametrize("command", WALKS, ids=repr)
-@pytest.mark.parametrize("seed", range(3))
-def test_topics_come_and_go_between_slices(command, seed) -> None:
-    world, entropy = busy(), random.Random(seed)
+def test_topics_come_and_go_between_slices(command, effort) -> None:
+    for seed in range(effort(check=1, test=3, torture=100)):
+        topics_come_and_go(command, random.Random(seed))
+
+
+def topics_come_and_go(command: Command, entropy: random.Random) -> None:
+    world = busy()
     whole = world.node.execute(command, LOCAL, world.now()).reply
     present = {*TOUCHED}
     for reply in slices(world, Walk(command, LOCAL), entropy):
