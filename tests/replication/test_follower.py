@@ -2,16 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
-from penstock.errors import DamagedFile
+from penstock.errors import DamagedFile, Unreachable
 from penstock.replication.frames import LEVEL, Hello, Level
-from penstock.replication.storage import StoragePlan
+from penstock.replication.storage import SetAside, StoragePlan
+from penstock.server.standby import follower
 from penstock.server.standby.follower import FollowerRole
 from penstock.server.standby.link import Alive, Link, dial
 from penstock.server.standby.promotion import Peer
@@ -20,7 +22,8 @@ from penstock.server.standby.promotion import Peer
 class Replica:
     """Stores nothing; notes the frames that it is given."""
 
-    leader, aside, epoch = None, (), 257
+    leader, epoch = None, 257
+    aside: Sequence[SetAside] = ()
     record = SimpleNamespace(disk_id=2, handed_over=0)
 
     def __init__(self, *, is_whole: bool = True) -> None:
@@ -106,6 +109,49 @@ async def test_a_node_that_finds_damage_does_not_lead_when_its_leader_is_lost_th
             with pytest.raises(DamagedFile):
                 await role.run(connected(), Peer(1, "leading", 257, "", "", 2, True, "", "c"))
         assert not membership.is_whole
+
+
+async def test_a_node_that_finds_damage_again_tells_of_that_too() -> None:
+    class Damaging(Replica):
+        def plan_sync(self) -> StoragePlan:
+            raise DamagedFile("messages", "its checksum is wrong")
+
+    with following(Replica()) as (role, _):
+        for path in ("a/messages", "b/messages", "c/messages"):
+            replica = Damaging()
+            replica.aside = [SetAside(path, "kept", "damaged", range(1))]
+            role._replica = replica  # type: ignore[assignment]  # It does not store.
+            await role.open()
+            with pytest.raises(DamagedFile):
+                role._store_all(role._opened(), [])
+            assert role.aside()[-1].startswith(path)
+        assert len(role.aside()) == role.status()["set_aside"] == 3
+
+
+async def test_a_node_whose_disk_is_busy_is_heard_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follower, "HEARTBEAT_S", 0.001)
+    is_free = threading.Event()
+
+    class BusyReplica(Replica):
+        def scrub(self) -> Iterable[int]:
+            is_free.wait()
+            return []
+
+    with following(BusyReplica()) as (role, _):
+        link = connected()
+        leader = Peer(1, "leading", 257, "", "", 2, True, "", "c")
+        running = asyncio.create_task(role.run(link, leader))
+        try:
+            async with asyncio.timeout(10):
+                while link.bytes_out < 1000:  # noqa: ASYNC110 - told by no event
+                    await asyncio.sleep(0.001)
+        finally:
+            is_free.set()
+            link.connection_lost(None)
+            with pytest.raises(Unreachable):
+                await running
 
 
 class Transport(asyncio.Transport):

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from threading import Lock
 from types import SimpleNamespace
 
@@ -26,7 +27,7 @@ from penstock.server.cluster_settings import ClusterSection
 from penstock.server.settings import BrokerSection, Settings
 from penstock.server.standby import leader as leader_module
 from penstock.server.standby.leader import LeaderRole
-from penstock.server.standby.link import Introduction
+from penstock.server.standby.link import Alive, Introduction
 from penstock.server.standby.membership import Membership, Role
 
 from ..server.rigs import in_process
@@ -120,12 +121,16 @@ class StandbyLink:
     def __init__(self, number: int = 2) -> None:
         self.number, self.ended = number, asyncio.Event()
         self.is_heard = asyncio.Event()
+        self.told: list[object] = []
 
     async def expect(self, _kind: type[Hello]) -> Hello:
         return Hello("", self.number, 1, self.number, LEVEL, 0, "follower")
 
     def write_parts(self, parts) -> None:
         pass
+
+    def send(self, frame) -> None:
+        self.told.append(frame)
 
     async def deliver(self, take, silence_s: float) -> None:
         for frame in (Inventory(()), Reconciled(()), Durable(0, 0, 0), Durable(0, 0, 0)):
@@ -292,3 +297,16 @@ async def test_the_loss_of_the_first_of_two_standbys_keeps_what_the_second_confi
     await gone(*standbys[1])
     with pytest.raises(Unconfirmed):
         ticket.check()
+
+
+async def test_every_standby_hears_that_its_leader_acknowledges_alone_no_longer(leading):
+    peers = ("127.0.0.1:2", "127.0.0.1:3")
+    leading._cluster = replace(leading._cluster, peers=peers, min_isr=3)
+    await leading.go_alone()
+    standbys = [await follow(leading, number) for number in (2, 3)]
+    assert leading.gate.copies == 3
+    for link, serving in standbys:
+        assert [type(frame) for frame in link.told if not isinstance(frame, Alive)] == [
+            Introduction
+        ]
+        await gone(link, serving)

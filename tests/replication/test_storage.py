@@ -180,6 +180,30 @@ def test_a_replica_with_a_damaged_end_does_not_lead_before_it_is_level_or_by_for
 FULL = Fault(call=Call.CREATE, does=Misbehaviour.NO_SPACE, times=ALWAYS)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_of_logs_that_are_made_together_there_is_room_for_all_or_none(count: int) -> None:
+    disk = SimDisk()
+    storage = Storage(disk)
+    some = [
+        msgspec.structs.replace(FACTS, path=f"{PATH}-{number}", log_id=number + 7)
+        for number in range(count)
+    ]
+    for facts in some[:-1]:
+        storage.begin(facts)
+    disk.inject(FULL)
+    with pytest.raises(NoSpace):
+        storage.begin(some[-1])
+    disk.faults.clear()
+    assert not storage.logs
+    assert not any(disk.list(facts.path) for facts in some if disk.exists(facts.path))
+    for facts in some:
+        storage.begin(facts)
+    storage.settle()
+    storage.discard()
+    assert storage.open()
+    assert {*storage.logs} == {facts.path for facts in some}
+
+
 def test_an_unused_epoch_is_forgotten_durably_or_not_at_all() -> None:
     disk = made(is_written=True)
     storage = Storage(disk)

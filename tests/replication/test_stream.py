@@ -2,6 +2,8 @@
 
 import random
 
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.api.publish import Publish
@@ -19,9 +21,10 @@ from .test_uncommitted import Led
 class Copied:
     """A node that leads, and a follower that is sent everything when `exchange` is called."""
 
-    def __init__(self) -> None:
-        self.led = Led()
-        self.replica = Replica(SimDisk(), node=2, entropy=random.Random(8), cluster_id="c")
+    def __init__(self, led: Led | None = None, node: int = 2) -> None:
+        self.led = led or Led()
+        entropy = random.Random(6 + node)
+        self.replica = Replica(SimDisk(), node=node, entropy=entropy, cluster_id="c")
         self.stream = self.led.leader.follow(self.replica.hello())
         self.reader = FrameReader(decode_head)
         # What the follower was sent.
@@ -63,6 +66,32 @@ def test_a_follower_that_was_slow_is_sent_what_is_left_of_many_logs_that_came_an
     assert copied.stream.durable == led.leader.sequence
     ends = {path: log.end_offset for path, log in led.leader.logs.items()}
     assert {path: log.end_offset for path, log in copied.replica.storage.logs.items()} == ends
+
+
+@given(st.lists(st.sampled_from(["publish", "first", "second"]), max_size=10))
+def test_with_two_standbys_what_is_committed_is_on_both_however_fast_one_of_them_is(
+    steps: list[str],
+) -> None:
+    led = Led()
+    standbys = {"first": Copied(led, 2), "second": Copied(led, 3)}
+    for standby in standbys.values():
+        standby.exchange()
+        standby.frames.clear()
+    led.leader.min_isr = 2
+    for step in (*steps, "publish", "first", "publish", "first", "second"):
+        if step in standbys:
+            standbys[step].exchange()
+        else:
+            led.execute(Publish("orders", [Message(b"b")]))
+            led.sync()
+        led.leader.advance()
+        in_sync = [one.stream for one in standbys.values() if one.stream.is_in_sync]
+        assert led.leader.committed <= min(stream.durable for stream in in_sync)
+    assert led.leader.committed == led.leader.sequence
+    # Neither was ever sent from files what was still in memory.
+    for standby in standbys.values():
+        batches = [frame for frame in standby.frames if isinstance(frame, Batches)]
+        assert all(frame.sequence >= 0 for frame in batches), "what is in memory is read from files"
 
 
 def copied_with_two_committed() -> tuple[Copied, str]:

@@ -11,7 +11,8 @@ from penstock.api.consume import Poll
 from penstock.api.principals import LOCAL
 from penstock.api.publish import Delayed, Publish
 from penstock.api.topics import CreateTopic
-from penstock.api.transactions import EndTransaction, InitProducer, Stage
+from penstock.api.transaction_answers import StageAnswers
+from penstock.api.transactions import EndTransaction, InitProducer, ListTransactions, Stage
 from penstock.broker.node import Node
 from penstock.broker.partition import Now
 from penstock.broker.partition.removal import retain
@@ -123,3 +124,33 @@ def test_a_transaction_ends_when_its_delays_are_committed_and_not_when_they_are_
         log = partition.delayed
         assert partition.machine.stagings.open or log.committed_end == log.end_offset > 0
     assert not partition.machine.stagings.open
+
+
+@given(st.lists(st.sampled_from(["sync", "pump", "commit"]), max_size=12), st.booleans())
+def test_a_transaction_is_decided_when_all_of_it_is_committed_and_not_when_it_is_durable_here(
+    steps: list[str], has_answers: bool
+) -> None:
+    led = Led()
+    session = led.execute(InitProducer("p"))
+    led.sync()
+    led.commit()
+    led.execute(Stage(*session, "orders", [Message(b"staged")], 0))
+    if has_answers:
+        (lent,) = led.execute(Poll("orders", "billing", "m", 1, 60_000)).leased()
+        answer = LeaseAnswer(Kind.ACK, *lent.place, lent.lease, [*lent.offsets])
+        led.execute(StageAnswers(*session, [answer]))
+    partition = led.node.partition("orders", 0)
+    ends = partition.staging.end_offset, partition.journal.log.end_offset
+    for step in (*steps, *("sync", "commit", "pump") * 4):
+        led.execute(EndTransaction(*session, is_commit=True))
+        if step == "pump":
+            led.node.pump(NOW)
+        else:
+            getattr(led, step)()
+        (transaction,) = led.execute(ListTransactions())
+        is_committed = (
+            partition.staging.committed_end >= ends[0]
+            and partition.journal.log.committed_end >= ends[1]
+        )
+        assert is_committed or transaction.state == "Ongoing"
+    assert transaction.state == "CompleteCommit"
