@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from penstock.api.classic import CommitOffsets, CommittedOffset
 from penstock.api.groups import (
     CloseGroup,
     Commit,
@@ -104,6 +105,16 @@ def test_a_group_whose_client_left_half_way_begins_where_it_began() -> None:
     world.execute(CloseGroup("next"))
     world.group("next")
     assert floors(world, "next") == [0] * PARTITIONS
+
+
+def test_a_group_that_was_closed_half_way_is_another_one_when_it_comes_again() -> None:
+    world = stocked()
+    begun(world, OpenGroup(GROUP, (TOPIC,), LATEST), PARTITIONS + 2).close()
+    world.execute(CloseGroup(GROUP))
+    # Opened by an offset of one of its partitions, and then on all of them.
+    world.execute(CommitOffsets(GROUP, (CommittedOffset(TOPIC, 0, 0, ""),)))
+    world.group(GROUP)
+    assert floors(world) == [0] * PARTITIONS
 
 
 def test_a_start_that_one_partition_does_not_have_opens_the_group_on_none() -> None:

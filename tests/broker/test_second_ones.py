@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from penstock.api.answers import Kind, answers_of
 from penstock.api.commits import CommitStagings, DescribeCommitName, StageNamedAnswers
 from penstock.api.consume import Poll
+from penstock.api.groups import Commit, PartitionOffset
+from penstock.api.groups import Mode as GroupMode
+from penstock.api.health import SeeFigures
+from penstock.api.members import CommitAsMember, JoinGroup
 from penstock.api.principals import LOCAL
-from penstock.api.publish import Publish
+from penstock.api.publish import Delayed, Publish
 from penstock.api.receipts import read_receipt
 from penstock.api.schedules import CreateSchedule, Recurrence, RunSchedule, Timing
 from penstock.api.schemas import (
@@ -25,7 +29,13 @@ from penstock.api.schemas import (
 )
 from penstock.api.topics import CreateTopic
 from penstock.api.transaction_answers import StageAnswers
-from penstock.api.transactions import EndTransaction, ForceAbort, InitProducer, ListTransactions
+from penstock.api.transactions import (
+    EndTransaction,
+    ForceAbort,
+    InitProducer,
+    ListTransactions,
+    SeeTransactionStats,
+)
 from penstock.errors import BacklogFull, PenstockError, ProducerFenced
 from penstock.model import Message
 from penstock.sim import SimDisk
@@ -222,3 +232,61 @@ def test_a_registry_that_was_changed_answers_as_one_that_has_started_again(
             publish = Publish("t", [Message(content)])
             assert answer_of(world, publish) == answer_of(started, publish)
         assert decoded(world) == decoded(started)
+
+
+@given(st.lists(st.integers(0, 3), min_size=PARTITIONS, max_size=PARTITIONS))
+def test_figures_of_a_topic_count_what_is_in_each_of_its_partitions(counts: list[int]) -> None:
+    world = World()
+    world.topic(PARTITIONS)
+    producer = Transactional(world)
+    due_ns = world.wall_ns + 3600 * 1_000_000_000
+    for number, count in enumerate(counts):
+        for _ in range(count):
+            producer.stage(b"v", partition=number)
+            world.schedule([Delayed(Message(b"later"), due_ns)], partition=number)
+    total = sum(counts)
+    figures = {
+        sample.name: sample.value
+        for sample in world.execute(SeeFigures(100))
+        if sample.labels == {"topic": TOPIC}
+    }
+    assert figures.get("penstock_staged_messages", 0) == total
+    assert figures.get("penstock_delayed_pending", 0) == total
+    assert world.execute(SeeTransactionStats()).staged_messages == total
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=4), st.sets(st.integers(0, 3)))
+def test_the_oldest_of_the_open_transactions_is_told(waits: list[int], ended: set[int]) -> None:
+    world = World()
+    world.topic(PARTITIONS)
+    producers = [Transactional(world, f"p{number}") for number in range(len(waits))]
+    for producer, wait_ms in zip(producers, waits, strict=True):
+        producer.stage(b"v", partition=0)
+        world.now(wait_ms)
+    ages = [sum(waits[number:]) for number in range(len(waits)) if number not in ended]
+    for number in ended & {*range(len(waits))}:
+        producers[number].end()
+    stats = world.execute(SeeTransactionStats())
+    assert stats.oldest_open_ms == max(ages, default=None)
+
+
+@given(st.lists(st.integers(0, 2), min_size=PARTITIONS, max_size=PARTITIONS), st.booleans())
+def test_a_commit_says_that_the_group_has_moved_if_any_partition_has(
+    offsets: list[int], is_member: bool
+) -> None:
+    world = World()
+    world.topic(PARTITIONS)
+    for number in range(PARTITIONS):
+        world.publish(b"v", b"w", partition=number)
+    places = tuple(PartitionOffset(TOPIC, number, offset) for number, offset in enumerate(offsets))
+    if is_member:
+        world.execute(
+            JoinGroup("g", "m", (TOPIC,), session_ms=60_000, mode=GroupMode.RELAXED, client="m")
+        )
+        commit = CommitAsMember("g", "m", places)
+    else:
+        world.group("g")
+        commit = Commit("g", places)
+    assert world.execute(commit) == any(offsets)
+    assert world.execute(commit) is False
+    assert [lag.floor for lag in world.lag("g")] == offsets

@@ -3,12 +3,14 @@
 import pytest
 
 from penstock.api.commits import StageNamed
+from penstock.api.transactions import BeginTransaction, StageBatch, StageRecords
+from penstock.codec import Columns, Marks, encode
 from penstock.config import LimitsConfig
 from penstock.errors import OverStagingQuota
-from penstock.model import Message
+from penstock.model import Message, TopicPartition
 
 from .test_commits import Attempt, commit
-from .test_transactions import Transactional, stored
+from .test_transactions import Transactional, stored, transactional_records
 from .world import TOPIC, World
 
 VALUE = b"x" * 1000
@@ -72,3 +74,33 @@ def test_a_node_and_a_topic_are_limited_and_what_ends_makes_room(limit: str) -> 
     with pytest.raises(OverStagingQuota):
         again.stage(VALUE)
     assert world.execute(StageNamed(again.id, TOPIC, [Message(VALUE)], 0, 0))[0].is_duplicate
+
+
+def staged_records(producer: Transactional, sequence: int) -> None:
+    """As a Kafka producer stages a batch."""
+    records = transactional_records(producer.id, producer.epoch, [VALUE], sequence)
+    producer.world.execute(StageRecords(TOPIC, 0, records))
+
+
+def staged_batch(producer: Transactional, sequence: int) -> None:
+    """As our client does."""
+    marks = Marks(producer_id=producer.id, producer_epoch=producer.epoch, first_sequence=sequence)
+    batch = encode(Columns(values=[VALUE], timestamps=1), marks=marks).to_bytes()
+    producer.world.execute(StageBatch(TOPIC, 0, batch))
+
+
+@pytest.mark.parametrize("stage", [staged_records, staged_batch])
+@pytest.mark.parametrize(
+    "limit", ["staged_bytes_max", "staged_bytes_per_topic_max", "staged_bytes_per_producer_max"]
+)
+def test_batches_that_a_client_encoded_meet_each_limit(stage, limit: str) -> None:
+    world = limited(**{limit: LIMIT})
+    producer = Transactional(world, keeps_epoch=True)
+    place = TopicPartition(TOPIC, 0)
+    world.execute(BeginTransaction(producer.id, producer.epoch, (place,)))
+    for sequence in range(3):
+        stage(producer, sequence)
+    with pytest.raises(OverStagingQuota):
+        stage(producer, 3)
+    # A repeat adds nothing.
+    stage(producer, 2)

@@ -12,6 +12,7 @@ from penstock.api.members import Heartbeat, JoinGroup, PollMember, ReleasePartit
 from penstock.api.principals import LOCAL
 from penstock.api.topics import AddPartitions, CreateTopic, DeleteTopic, FinishTopics
 from penstock.broker import topic_works
+from penstock.broker.partition.dead_letters import dead_letter_topic
 from penstock.broker.walks import WAIT, Walk
 from penstock.config import TopicConfig
 from penstock.errors import AlreadyExists, NoSpace, NotFound, PenstockError, Unavailable
@@ -21,6 +22,7 @@ from .world import TOPIC, World, pull_the_plug, values
 
 STOPS = pytest.mark.parametrize("stop", ["restart", "kill", "lose_unsynced"])
 MANY = 21
+LETTERS = dead_letter_topic(TOPIC)
 
 
 @pytest.fixture(autouse=True)
@@ -338,6 +340,32 @@ def test_without_room_nothing_of_a_topic_is_left_and_its_name_is_free() -> None:
     assert directories(tidied(world)) == []
     world.topic(partitions=MANY)
     assert len(world.describe()) == MANY
+
+
+@pytest.mark.parametrize("full", [TOPIC, LETTERS])
+@pytest.mark.parametrize("nth", [1, 3])
+def test_without_room_nothing_of_a_growth_is_left_and_it_is_tried_again(
+    full: str, nth: int
+) -> None:
+    """Whichever of the two topics that grow together there is no room for."""
+    world = World()
+    for name in (TOPIC, LETTERS):
+        world.topic(partitions=2, name=name)
+    path = f"/{full}.{world.node.topics.get(full).topic_id}/partition-"
+    client = Client(world, AddPartitions(TOPIC, MANY))
+    while client.effects < 2:
+        client.go_on()
+    no_space = Fault(call=Call.APPEND, does=Misbehaviour.NO_SPACE, path_part=path, nth=nth)
+    world.disk.inject(no_space)
+    assert isinstance(client.finish(), NoSpace)
+    assert not world.node.works.makings
+    tidied(world)
+    assert [len(world.describe(name)) for name in (TOPIC, LETTERS)] == [2, 2]
+    world.grow(3, LETTERS)
+    world.grow(MANY)
+    assert [len(world.describe(name)) for name in (TOPIC, LETTERS)] == [MANY, MANY]
+    world.delete()
+    assert directories(tidied(world)) == []
 
 
 def test_settings_that_change_during_a_growth_hold_for_new_partitions_as_well() -> None:

@@ -498,7 +498,9 @@ def test_a_record_batch_is_staged_only_where_its_transaction_is_open(world) -> N
         world.execute(BeginTransaction(producer.id, 0, (TopicPartition(TOPIC, 9),)))
 
 
-def transactional_records(producer_id: int, epoch: int, some: Sequence[bytes]) -> bytes:
+def transactional_records(
+    producer_id: int, epoch: int, some: Sequence[bytes], sequence: int = 0
+) -> bytes:
     """A record batch as a transactional producer of Kafka writes it."""
     builder = DefaultRecordBatchBuilder(
         2,
@@ -506,7 +508,7 @@ def transactional_records(producer_id: int, epoch: int, some: Sequence[bytes]) -
         is_transactional=True,
         producer_id=producer_id,
         producer_epoch=epoch,
-        base_sequence=0,
+        base_sequence=sequence,
         batch_size=1 << 20,
     )
     for number, value in enumerate(some):

@@ -307,6 +307,26 @@ def test_what_a_route_answered_is_on_the_disk(route: str, promise: Promise, tmp_
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_of_publishes_in_one_turn_each_waits_for_what_it_asks(place: int, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with rig_of(Promise("never"), tmp_path) as rig:
+            asked = [("leader", b"buffered")] * 2
+            asked.insert(place, ("all", b"fsynced"))
+            body = {"messages": [{"value": "a"}]}
+            targets = [f"/topics/{rig.scene.topic()}/messages?acks={acks}" for acks, _ in asked]
+            began = await rig.begin()
+            publishes = [by_http(rig, "POST", Sent(target, body)) for target in targets]
+            answers = await asyncio.gather(*publishes)
+            rig.disk.is_slow = False
+            assert [SAFETY.findall(one.value.body)[0][0] for one in answers] == [
+                guarantee for _, guarantee in asked
+            ]
+            rig.require(began, answers[place], is_waiting=True)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("is_member", [False, True])
 def test_what_http_lends_is_lent_for_the_peer_too(is_member: bool, tmp_path: Path) -> None:
     async def run() -> None:

@@ -10,12 +10,14 @@ import pytest
 
 from penstock.api import journeys, members
 from penstock.api.answers import Answer, Kind, answers_of
+from penstock.api.classic import JoinClassic
 from penstock.api.command import Command
 from penstock.api.commits import OpenStaging, StageNamed
 from penstock.api.consume import Poll
 from penstock.api.dead_letters import GroupBy
 from penstock.api.frames import COMMAND, request_frame
 from penstock.api.groups import Commit, Mode, PartitionOffset
+from penstock.api.json.pipelines import PipelineIn
 from penstock.api.keys import CreateKey, NewKey
 from penstock.api.principals import LOCAL, Principal, Role
 from penstock.api.publish import Delayed, Publish, Schedule
@@ -58,6 +60,13 @@ class Scene:
                 shared = broker.app.shared
                 shared.join(group, MEMBER, "client", TOPICS, 60, by=LOCAL, limits=limits)
         self._stage()
+        assigns = [("range", b"foreign")]
+        joined = JoinClassic(
+            "classic", "", protocol_type="consumer", protocols=assigns, topic_names=TOPICS
+        )
+        self.run(joined)
+        report = PipelineIn(kind="stream", state="running", topics=[*TOPICS], target="foreign")
+        broker.app.pipelines.report("p", report, 0, 60)
         offsets = {f"{topic}/0": 0 for topic in TOPICS}
         self.run(KeepQueryStart(QueryStart("start", offsets, {}, "asked")))
         broker.driver.settle()
@@ -202,7 +211,7 @@ async def test_no_answer_of_http_names_what_a_key_does_not_reach(tmp_path: Path)
                 part in route.path for part in ("console", "docs", "{file}")
             ):
                 continue
-            for group in (GROUP, "assigned", "lake"):
+            for group in (GROUP, "assigned", "lake", "classic"):
                 target = route.path
                 for name, word in {**words, "group": group}.items():
                     target = target.replace(f"{{{name}}}", word)

@@ -17,10 +17,11 @@ from penstock.api.publish import Publish
 from penstock.api.topics import CreateTopic, DeleteTopic
 from penstock.broker.node import Node
 from penstock.model import Message
+from penstock.runtime.waits import PartitionEnd
 from penstock.server.kafka import port
 from penstock.server.kafka.converted import ConvertedBatches
 from penstock.server.kafka.errors import Code
-from penstock.server.kafka.fetch_sessions import NO_SESSION
+from penstock.server.kafka.fetch_sessions import NO_SESSION, FetchSession
 from tests.kafka.in_process import KafkaClient, KafkaRig
 from tests.server.rigs import InProcess, in_process
 from tests.server.wires import until
@@ -522,3 +523,20 @@ async def test_a_fetch_in_pieces_keeps_to_the_bytes_that_a_client_wants(rig: Fet
     _, end, records = parts(answer)["orders", 0]
     assert end == 8
     assert 1 << 19 < len(records) <= 1 << 20, "of the batches that fit, all that were read"
+
+
+async def test_a_partition_that_grows_while_it_is_forgotten_is_looked_at_no_more(
+    rig: FetchRig,
+) -> None:
+    await rig.http.topic("t", partitions=2)
+    session = FetchSession(rig.driver)
+    topics = topics_of({("t", 0): 0, ("t", 1): 0})
+    for wanted in topics[0]["partitions"]:
+        wanted["current_leader_epoch"] = -1
+    session.update(topics, [])
+    for number in range(2):
+        session.watch(PartitionEnd("t", number), 0)
+        rig.publish("t", number)
+    session.update([], [{"topic": "t", "partitions": [0]}])
+    assert session.take_grown() == [PartitionEnd("t", 1)]
+    session.close()

@@ -1,6 +1,7 @@
 """What one request names many times over: it is looked at once, or refused, and there is a most of it."""
 
 import struct
+from itertools import permutations
 
 import pytest
 
@@ -204,3 +205,58 @@ async def test_each_partition_of_a_commit_has_a_code_of_its_own(kafka):
         Code.NONE,
         Code.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+
+
+def numbered(field, **values):
+    return lambda number: {field: number, **values}
+
+
+COMMITTED = {"committed_offset": 1, "committed_metadata": None}
+MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+PRODUCED = {"transactional_id": None, "acks": -1, "timeout_ms": 1000}
+# Requests about partitions of several topics: key and version, a partition, the rest, and what their lists are called.
+OF_PARTITIONS = {
+    "Produce": (0, 9, numbered("index", records=None), PRODUCED, "topic_data", "partition_data"),
+    "ListOffsets": (2, 7, numbered("partition_index", timestamp=-1), {}),
+    "OffsetCommit": (8, 7, numbered("partition_index", **COMMITTED), {"group_id": "g", **MEMBER}),
+    "OffsetFetch": (9, 5, int, {"group_id": "g"}, "topics", "partition_indexes"),
+    "DeleteRecords": (21, 1, numbered("partition_index", offset=0), {"timeout_ms": 1000}),
+}
+TOLD = ("index", "partition_index", "error_code", "committed_offset", "offset", "low_watermark")
+
+
+def answers_in(response):
+    """By topic, what is said of each of its partitions."""
+    topics = next(value for value in response.values() if isinstance(value, list) and value)
+    return {
+        topic["name"]: [
+            {field: part[field] for field in TOLD if field in part}
+            for parts in topic.values()
+            if isinstance(parts, list)
+            for part in parts
+        ]
+        for topic in topics
+    }
+
+
+@pytest.mark.parametrize("api", OF_PARTITIONS)
+@pytest.mark.parametrize("names", [*permutations(("big", "missing", "small"))], ids=" ".join)
+async def test_each_partition_of_a_request_has_the_answer_that_it_has_alone(kafka, api, names):
+    broker, client = kafka
+    await broker.topic("small", partitions=1)
+    for topic in ("big", "small"):
+        await broker.publish("v", topic=topic)
+    key, version, part_of, rest, *lists = OF_PARTITIONS[api]
+    topics, parts = lists or ("topics", "partitions")
+
+    async def ask(wanted):
+        asked = [
+            {"name": name, parts: [*map(part_of, numbers)]} for name, numbers in wanted.items()
+        ]
+        return answers_in(await client.ask(key, version, **rest, **{topics: asked}))
+
+    alone = {name: [] for name in names}
+    for name in names:
+        for number in (0, 1):
+            alone[name] += (await ask({name: [number]}))[name]
+    assert await ask({name: [0, 1] for name in names}) == alone

@@ -20,7 +20,7 @@ from penstock.api.groups import ListGroups, ListRebalances
 from penstock.api.health import SeeFigures, SeeReliability
 from penstock.api.keys import CreateKey, ListKeys, RevokeKey, RotateKey
 from penstock.api.members import JoinGroup
-from penstock.api.principals import Role
+from penstock.api.principals import LOCAL, Role
 from penstock.api.publish import Acks, PublishBatch, PublishValues
 from penstock.api.queries import (
     ForgetQueryStart,
@@ -39,7 +39,7 @@ from penstock.api.schemas import (
 )
 from penstock.api.start import Start
 from penstock.api.topics import CreateTopic, DescribeTopic, ListTopics
-from penstock.api.wire import encode_command, encode_hello
+from penstock.api.wire import decode_reply, encode_command, encode_hello
 from penstock.errors import (
     Forbidden,
     NotFound,
@@ -50,6 +50,7 @@ from penstock.runtime import RealDisk
 from penstock.server.audit_files import read_head, verify
 from tests.stalls import despite_stalls
 
+from .. import wires
 from ..rigs import in_process, served
 from ..test_reload import write_certificate
 from .hostile import Hostile
@@ -449,3 +450,22 @@ def test_hostile_frames_get_an_error_or_the_end_of_their_connection(tmp_path, ef
 
 def resident_bytes(pid):
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.parametrize("kind", [Fetch, Read])
+async def test_a_read_that_waits_meets_the_budget_of_answers_when_it_is_woken(tmp_path, kind):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        connection, wire = on_wire(service_of(broker))
+        connection.principal = LOCAL
+        for number in (1, 2):
+            asked = encode_command(kind("orders", 0), wait_ms=60_000)
+            connection.data_received(b"".join(request_frame(COMMAND, number, asked, b"test")))
+        assert not wire.replies
+        broker.app.send_budget.bytes_max = 0
+        await broker.publish("v")
+        await wires.until(lambda: len(wire.replies) == 2)
+        for reply in wire.replies.values():
+            with pytest.raises(TooManyRequests):
+                decode_reply(kind, reply)
+        connection.connection_lost(None)
