@@ -205,9 +205,9 @@ async def test_a_leader_that_stops_or_leads_no_longer_misses_no_standby(leading,
 
 async def test_a_leader_without_its_standby_is_ready_with_a_warning(leading, tmp_path):
     async with in_process(tmp_path) as broker:
-        assert "replication" not in (await broker.call("GET", "/readyz")).json["checks"]
+        assert "replication" not in (await broker.call("GET", "/readyz?verbose")).json["checks"]
         broker.app.leading = leading
-        alone = await broker.call("GET", "/readyz")
+        alone = await broker.call("GET", "/readyz?verbose")
         assert (alone.status, alone.json["status"]) == (200, "warn")
         assert alone.json["checks"]["replication"] == {"status": "warn", "message": ALONE}
         standby = await follow(leading)

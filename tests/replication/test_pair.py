@@ -68,7 +68,7 @@ def test_a_standby_has_everything_that_was_acknowledged_and_the_old_leader_follo
     # A load balancer sends changes elsewhere before long, and reads here.
     second.until(lambda: second.call("GET", "/leader").status == 503, "not writable")
     assert second.call("GET", "/leader?for=reads").json["is_leader"]
-    ready = second.call("GET", "/readyz")
+    ready = second.call("GET", "/readyz?verbose")
     assert (ready.status, ready.json["status"]) == (200, "warn")
     assert "1 machine in sync, 2 needed" in ready.json["checks"]["replication"]["message"]
 
@@ -372,7 +372,7 @@ def test_a_standby_that_would_lose_what_is_committed_says_so_once_and_does_not_c
             return json.loads(second.command("standby", "status", "--json").stdout)["problem"]
 
         second.until(lambda: problem().startswith("HISTORY_LOST"), "problem")
-        health = second.call("GET", "/readyz")
+        health = second.call("GET", "/readyz?verbose")
         assert (health.status, health.json["status"]) == (200, "warn")
         assert health.json["checks"]["replication"]["status"] == "warn"
         assert "orders" not in str(health.json)

@@ -73,7 +73,7 @@ async def test_what_a_start_did_is_logged_counted_and_listed(tmp_path, caplog):
         (line,) = [one for one in caplog.records if "tail_cut" in one.getMessage()]
         assert line.levelno == logging.WARNING
         assert f"tail_cut {path} at byte" in line.getMessage()
-        health = (await broker.call("GET", "/readyz")).json
+        health = (await broker.call("GET", "/healthz")).json
         assert health["status"] == "pass"
         assert health["checks"]["recovery"]["message"] == "1 event at the start, 12 bytes cut off"
         assert health["checks"]["damage"]["status"] == "pass"

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from penstock.api.receipts import read_receipt, write_receipt
+from penstock.api.units import duration_ns
 from penstock.server.http.table import ROUTES
 
 from .rigs import in_process
@@ -148,7 +149,25 @@ async def test_groups_are_names_and_with_details_objects(tmp_path):
         await held(broker)
         assert (await broker.call("GET", "/groups")).json == {"groups": ["g"], "cursor": None}
         detailed = (await broker.call("GET", "/groups?details=true")).json["groups"]
-        assert detailed == [{"group": "g", "topics": ["orders"]}]
+        (shown,) = detailed
+        assert shown == {**(await broker.call("GET", "/groups/g")).json, "lag": 1}
+        (member,) = shown["members"]
+        assert member["last_heartbeat"] == member["last_poll"] is not None
+
+
+async def test_members_say_when_they_were_heard_of_last(tmp_path):
+    async with in_process(tmp_path) as broker:
+        await broker.topic()
+        joining = {"client_id": "c", "topics": ["orders"], "session_timeout": "10s"}
+        joined = (await broker.call("POST", "/groups/g/join", joining)).json
+        seen = []
+        for _ in range(2):
+            broker.clock.advance("1s")
+            seen.append((await broker.call("GET", "/groups/g")).json["members"][0])
+        sent = {"member_id": joined["member_id"], "generation": joined["generation"]}
+        await broker.call("POST", "/groups/g/heartbeat", sent)
+        seen.append((await broker.call("GET", "/groups/g")).json["members"][0])
+        assert seen[0]["last_heartbeat"] == seen[1]["last_heartbeat"] < seen[2]["last_heartbeat"]
 
 
 async def test_offsets_of_a_group_are_of_one_topic_if_it_is_named(tmp_path):
@@ -195,9 +214,11 @@ async def test_a_publish_without_a_priority_is_normal(tmp_path):
 async def test_probes_pass_and_say_what_they_looked_at(tmp_path, path):
     async with in_process(tmp_path, {("broker", "id"): "b-7"}) as broker:
         found = (await broker.call("GET", path)).json
-        assert found["status"] == "pass"
+        assert found["status"] == ("ok" if path == "/health" else "pass")
         assert found["broker"]["node_id"] == "b-7"
-        assert found["checks"]
+        assert duration_ns(found["uptime"]) >= 0
+        assert ("checks" in found) == (path != "/readyz")
+        found = (await broker.call("GET", f"{path}?verbose")).json
         assert {one["status"] for one in found["checks"].values()} == {"pass"}
 
 

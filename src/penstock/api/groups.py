@@ -140,6 +140,8 @@ class MemberFacts(NamedTuple):
     # Where it joined from, and when it polled last, in nanoseconds since 1970; None: not yet.
     host: str = ""
     last_poll_ns: int | None = None
+    # When it was heard of last; None: not known.
+    last_heartbeat_ns: int | None = None
 
 
 class PollerFacts(NamedTuple):

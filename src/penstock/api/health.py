@@ -132,6 +132,11 @@ def status_of(checks: Mapping[str, Check]) -> str:
     return WARN if any(one.status == WARN for one in checks.values()) else PASS
 
 
+def health_word(status: str) -> str:
+    """The status as `/health` says it."""
+    return "ok" if status == PASS else "degraded"
+
+
 class Health(msgspec.Struct, frozen=True):
     """`is_full`: the disk has no room, and publishes are refused."""
 

@@ -8,6 +8,7 @@ from ..api.command import ScopedCommand
 from ..api.groups import MemberFacts
 from ..groups.classic import ClassicGroup, ClassicMember, ClassicState
 from ..model import TopicPartition
+from .partition import Now
 
 STATES = {
     ClassicState.EMPTY: "empty",
@@ -28,7 +29,7 @@ def members_seen(group: ClassicGroup | None, command: ScopedCommand[Any]) -> lis
     return [member for member in group.members.values() if command.covers_one_of(member.topics)]
 
 
-def member_facts(member: ClassicMember, command: ScopedCommand[Any]) -> MemberFacts:
+def member_facts(member: ClassicMember, command: ScopedCommand[Any], now: Now) -> MemberFacts:
     """A member, with what it reads and was assigned of what the command covers. When it polls is not known."""
     return MemberFacts(
         member.id,
@@ -41,6 +42,7 @@ def member_facts(member: ClassicMember, command: ScopedCommand[Any]) -> MemberFa
         ),
         (),
         member.host.removeprefix("/"),
+        last_heartbeat_ns=now.wall_ns - member.silence_ns(now.monotonic_ns),
     )
 
 

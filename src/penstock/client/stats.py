@@ -8,7 +8,7 @@ import msgspec
 
 from ..api.frames import HelloReply
 from ..api.groups import TopicLanes
-from ..api.health import DeliveryFigures, Health, status_of
+from ..api.health import DeliveryFigures, Health, health_word, status_of
 from ..api.json.lanes import lanes_out, totals_of
 from ..api.topics import TopicDescription
 
@@ -65,8 +65,8 @@ def health_of(found: Health, server: HelloReply) -> dict[str, Any]:
     """Returns what `/health` of HTTP shows."""
     checks = found.checks()
     return {
-        "status": status_of(checks),
-        "uptime": _uptime_s(server),
+        "status": health_word(status_of(checks)),
+        "uptime": f"{_uptime_s(server):.3f}s",
         "broker": {"node_id": server.broker_id, "version": server.server},
         "checks": {
             name: {"status": one.status, "message": one.message} for name, one in checks.items()

@@ -82,6 +82,11 @@ class ClassicMember:
     is_syncing: bool = False
     deadline_ns: float = 0
 
+    def silence_ns(self, now_ns: int) -> int:
+        """How long nothing was heard of it. While it waits its connection shows that it is alive."""
+        is_waiting = self.is_joining or self.is_syncing
+        return 0 if is_waiting else int(now_ns - self.deadline_ns) + self.session_ms * _MS
+
     def metadata(self, protocol: str) -> bytes:
         return next((said for name, said in self.protocols if name == protocol), b"")
 

@@ -16,13 +16,13 @@ _MS = 1_000_000
 
 
 class GroupsQuery(PageQuery):
-    """`details`: with the topics that each group reads, not names alone."""
+    """`details`: state, members and lag of each group, not names alone; 100 groups a page at most."""
 
     details: bool = False
 
 
 class GroupsOut(msgspec.Struct):
-    """Names, or with `details` groups with the topics that they read."""
+    """Names, or with `details` groups as `GET /groups/{group}` has them, and their `lag`."""
 
     groups: list[str | dict[str, Any]]
     cursor: str | None
@@ -37,7 +37,8 @@ class OffsetsQuery(Strict):
 class MemberOut(msgspec.Struct):
     """A member; of a shared group those that polled of late, or hold messages.
 
-    `host` is where it is, and `last_poll` when it polled last; null: not since the broker started.
+    `host` is where it is, `last_poll` when it polled last, and `last_heartbeat` when anything was heard of it;
+    null: not since the broker started.
     """
 
     member_id: str
@@ -47,6 +48,7 @@ class MemberOut(msgspec.Struct):
     partitions_to_revoke: list[str]
     host: str = ""
     last_poll: str | None = None
+    last_heartbeat: str | None = None
 
 
 class GroupOut(msgspec.Struct):
@@ -169,14 +171,13 @@ def group_out(facts: GroupFacts) -> GroupOut:
             written(one.to_release),
             one.host,
             time_text_or_none(one.last_poll_ns),
+            time_text_or_none(one.last_heartbeat_ns),
         )
         for one in (*joined, *facts.classic_members)
     ]
     members += [
-        MemberOut(
-            one.id, one.id, held.pop(one.id, 0), [], [], one.host, time_text(one.last_poll_ns)
-        )
-        for one in facts.pollers
+        MemberOut(one.id, one.id, held.pop(one.id, 0), [], [], one.host, polled, polled)
+        for one, polled in ((one, time_text(one.last_poll_ns)) for one in facts.pollers)
     ]
     members += [MemberOut(one, one, count, [], []) for one, count in held.items()]
     return GroupOut(

@@ -95,7 +95,7 @@ class GrownOut(msgspec.Struct):
     topic_name: str
     old_partition_count: int
     new_partition_count: int
-    partitions_added: int
+    partitions_added: list[int]
 
 
 class CompactOut(msgspec.Struct):
@@ -109,7 +109,7 @@ def retention_of(hours: float | None) -> dict[str, Any]:
 
 
 def grown_out(topic: str, before: int, now: int) -> GrownOut:
-    return GrownOut(True, topic, before, now, now - before)
+    return GrownOut(True, topic, before, now, [*range(before, now)])
 
 
 def topic_out(topic: TopicDescription) -> TopicOut:

@@ -151,7 +151,7 @@ def describe_group(node: "Node", command: DescribeGroup, now: Now) -> Slices[Gro
         membership = node.assigned.membership(group)
         member = membership.members.get(name)
         if member is not None and command.covers_one_of(member.topics):
-            members.append(_member_facts(node, membership, name, command))
+            members.append(_member_facts(node, membership, name, command, now))
             yield len(member.owned)
         now = yield 1
     membership = node.assigned.membership(group)
@@ -166,13 +166,14 @@ def describe_group(node: "Node", command: DescribeGroup, now: Now) -> Slices[Gro
         dict(sorted(held.items())),
         node.pollers.of_group(group, command.covers, now),
     )
-    return _with_classic(node, command, facts)
+    return _with_classic(node, command, facts, now)
 
 
 def _member_facts(
-    node: "Node", membership: Membership, name: str, command: DescribeGroup
+    node: "Node", membership: Membership, name: str, command: DescribeGroup, now: Now
 ) -> MemberFacts:
     member = membership.members[name]
+    silence_ns = 0 if member.waits else now.monotonic_ns - member.seen_ns
     return MemberFacts(
         name,
         member.client,
@@ -180,10 +181,11 @@ def _member_facts(
         tuple(part for part in membership.readable(name) if command.covers(part.topic)),
         tuple(part for part in membership.to_release(name) if command.covers(part.topic)),
         *node.assigned.last_poll(command.group, name),
+        now.wall_ns - silence_ns,
     )
 
 
-def _with_classic(node: "Node", command: DescribeGroup, facts: GroupFacts) -> GroupFacts:
+def _with_classic(node: "Node", command: DescribeGroup, facts: GroupFacts, now: Now) -> GroupFacts:
     """The facts with the members of Kafka's classic protocol, if the group has some."""
     members = _classic_members(node, command)
     if not members:
@@ -197,7 +199,7 @@ def _with_classic(node: "Node", command: DescribeGroup, facts: GroupFacts) -> Gr
         modes=dict(
             sorted((facts.modes | dict.fromkeys(topics & node.open.keys(), CLASSIC)).items())
         ),
-        classic_members=tuple(member_facts(one, command) for one in members),
+        classic_members=tuple(member_facts(one, command, now) for one in members),
     )
 
 

@@ -139,7 +139,7 @@ function Console() {
   const enter = async () => {
     try {
       // Health is open to all: without a key nothing else is asked, so opening the page is no refused request.
-      const needsKey = !keyring.get() && (await get("/readyz")).checks.auth.message === "on";
+      const needsKey = !keyring.get() && (await get("/readyz", { verbose: "yes" })).checks.auth.message === "on";
       setState(needsKey ? { is: "login" } : { is: "ready", who: await loadSession() });
     } catch (error) {
       if (error.status !== 401) setState({ is: "failed", problem: error.message });

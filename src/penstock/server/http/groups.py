@@ -1,9 +1,11 @@
 """Groups: what they have finished, how far they are behind, what their members hold."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from ...api.answers import Kind, checked_reason
 from ...api.groups import (
@@ -59,6 +61,8 @@ from .requests import Request
 from .responses import Answer, json_response, nothing
 from .routing import Route, TopicIn
 
+# Groups of a page with details: each is two commands.
+_DETAILED_MAX = 100
 _COMMIT = msgspec.json.Decoder(CommitIn)
 _RESET = msgspec.json.Decoder(ResetIn)
 _RECEIPTS = msgspec.json.Decoder(ReceiptsIn)
@@ -83,12 +87,18 @@ def partition_offsets(sent: Mapping[str, Mapping[str, int]]) -> tuple[PartitionO
 async def list_groups(request: Request) -> Answer:
     asked = request.query(GroupsQuery)
     found = await request.execute(ListGroups(prefixes=request.principal.prefixes))
-    seen, cursor = page_of(list(found), asked, str)
     if not asked.details:
+        seen, cursor = page_of(list(found), asked, str)
         return json_response(GroupsOut([*seen], cursor))
-    return json_response(
-        GroupsOut([{"group": name, "topics": found[name]} for name in seen], cursor)
-    )
+    asked.limit = min(asked.limit, _DETAILED_MAX)
+    seen, cursor = page_of(list(found), asked, str)
+    groups: list[str | dict[str, Any]] = []
+    for name in seen:
+        with suppress(NotFound):  # It was deleted meanwhile.
+            facts = await request.execute(DescribeGroup(name, prefixes=request.principal.prefixes))
+            lag = await request.execute(DescribeLag(name, prefixes=request.principal.prefixes))
+            groups.append({**asdict(group_out(facts)), "lag": lag_out(name, lag).total})
+    return json_response(GroupsOut(groups, cursor))
 
 
 async def describe(request: Request) -> Answer:

@@ -16,6 +16,7 @@ from ...api.health import (
     Findings,
     SeeHealth,
     SeeReliability,
+    health_word,
     status_of,
 )
 from ...api.json.messages import Strict
@@ -35,9 +36,13 @@ METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class HealthQuery(Strict):
-    """`verbose`, with any value or none: list what the start found and did, and what is damaged."""
+    """`verbose`, without a value or with any but `false`: list what the start found and did, and what is damaged."""
 
     verbose: str | None = None
+
+    @property
+    def is_verbose(self) -> bool:
+        return self.verbose not in (None, "false", "False", "0")
 
 
 class RecoveryOut(msgspec.Struct):
@@ -66,16 +71,17 @@ class BrokerOut(msgspec.Struct):
 
 
 class HealthOut(msgspec.Struct, omit_defaults=True):
-    """`status` is `pass`, or `warn` if one of the `checks` is.
+    """`status` is `pass`, or `warn` if one of the `checks` is; of `/health` it is `ok` or `degraded`.
 
-    `recovery`, `faulty` and `damaged` are there with `verbose`, for clients that may see statistics.
+    `/readyz` has `checks` with `verbose` alone. `recovery`, `faulty` and `damaged` are there with `verbose`, for
+    clients that may see statistics.
     """
 
     status: str
     timestamp: str
-    uptime: float
-    checks: dict[str, Check]
+    uptime: str
     broker: BrokerOut
+    checks: dict[str, Check] | None = None
     # With a standby.
     role: str | None = None
     recovery: list[RecoveryOut] | None = None
@@ -90,7 +96,7 @@ class VersionOut(msgspec.Struct):
 
 class StatsOut(msgspec.Struct):
     node_id: str
-    uptime: float
+    uptime: str
     topics: int
     total_size_bytes: int
     topic_stats: dict[str, Any]
@@ -107,9 +113,10 @@ class ReliabilityOut(msgspec.Struct):
     groups: dict[str, DeliveryFigures]
 
 
-def uptime_s(request: Request) -> float:
+def uptime_text(request: Request) -> str:
+    """A duration as requests take them, such as `86400.5s`."""
     clock = request.app.driver.clock
-    return round((clock.monotonic_ns() - request.app.started_ns) / _S, 3)
+    return f"{(clock.monotonic_ns() - request.app.started_ns) / _S:.3f}s"
 
 
 async def live(request: Request) -> Answer:
@@ -118,8 +125,27 @@ async def live(request: Request) -> Answer:
     return json_response(_health(request, {"process": Check(PASS, "ok")}))
 
 
+async def see_health(request: Request) -> Answer:
+    """How the broker is. 503 while stopping."""
+    out = await _seen(request)
+    out.status = health_word(out.status)
+    return json_response(out)
+
+
+async def check(request: Request) -> Answer:
+    """Requests are welcome. 503 while stopping."""
+    return json_response(await _seen(request))
+
+
 async def ready(request: Request) -> Answer:
     """Requests are welcome. 503 while stopping."""
+    out = await _seen(request)
+    if not request.query(HealthQuery).is_verbose:
+        out.checks = None
+    return json_response(out)
+
+
+async def _seen(request: Request) -> HealthOut:
     asked = request.query(HealthQuery)
     app = request.app
     if app.is_draining:
@@ -130,10 +156,10 @@ async def ready(request: Request) -> Answer:
     if app.leading is not None:
         checks["replication"] = app.leading.check()
     out = _health(request, checks)
-    principal = None if asked.verbose is None else _reader_of(request)
+    principal = _reader_of(request) if asked.is_verbose else None
     if principal is not None:
         _list(out, health.findings.seen_by(principal))
-    return json_response(out)
+    return out
 
 
 def _reader_of(request: Request) -> Principal | None:
@@ -180,7 +206,8 @@ def _health(request: Request, checks: dict[str, Check]) -> HealthOut:
     broker = BrokerOut(request.app.settings.broker.id, _version())
     leading = request.app.leading
     role = None if leading is None else leading.membership.role.value
-    return HealthOut(status_of(checks), time_text(now_ns), uptime_s(request), checks, broker, role)
+    uptime = uptime_text(request)
+    return HealthOut(status_of(checks), time_text(now_ns), uptime, broker, checks, role)
 
 
 @cache
@@ -210,7 +237,7 @@ async def stats(request: Request) -> Answer:
     }
     total = sum(one["size_bytes"] for one in shown.values())
     broker = request.app.settings.broker.id
-    return json_response(StatsOut(broker, uptime_s(request), len(shown), total, shown))
+    return json_response(StatsOut(broker, uptime_text(request), len(shown), total, shown))
 
 
 async def reliability(request: Request) -> Answer:
@@ -240,15 +267,15 @@ def _health_route(path: str, call: Any, summary: str) -> Route:
         tag="health",
         query=HealthQuery,
         answer=HealthOut,
-        errors=(Draining,) if call is ready else (),
+        errors=() if call is live else (Draining,),
         is_open=True,
     )
 
 
 ROUTES = (
-    _health_route("/health", ready, "Whether the broker is ready, and how it is"),
-    _health_route("/healthz", ready, "The same"),
-    _health_route("/readyz", ready, "The same"),
+    _health_route("/health", see_health, "Whether the broker is ready, and how it is"),
+    _health_route("/healthz", check, "Whether the broker is ready"),
+    _health_route("/readyz", ready, "Whether the broker is ready, in short"),
     _health_route("/livez", live, "Whether the process answers"),
     Route(
         method="GET",

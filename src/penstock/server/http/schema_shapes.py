@@ -61,10 +61,10 @@ class DecodedOut(msgspec.Struct, rename="camel"):
 
 
 class SchemaIn(msgspec.Struct, rename="camel"):
-    """A schema. `id` and `version` are for mode IMPORT."""
+    """A schema. `id` and `version` are for mode IMPORT. Without a type it is Avro, and below `/schemas` JSON."""
 
     schema: str = ""
-    schema_type: str = "AVRO"
+    schema_type: str = ""
     references: list[SchemaReference] | None = None
     id: Number | None = None
     version: Number | None = None

@@ -101,7 +101,9 @@ def _sent(request: Request) -> tuple[SchemaIn, NewSchema]:
     references = tuple(
         Reference(one.name, one.subject, one.version) for one in sent.references or ()
     )
-    return sent, NewSchema(sent.schema_type or "AVRO", sent.schema, references)
+    # Clients of the routes below `/schemas` know JSON alone, those of Confluent's registry Avro.
+    default = "JSON" if request.path.removeprefix("/v1").startswith("/schemas/") else "AVRO"
+    return sent, NewSchema(sent.schema_type or default, sent.schema, references)
 
 
 def _require_format(written: str, schema: SchemaDescription) -> None:

@@ -79,7 +79,7 @@ export function Overview() {
   const role = health.data?.role ?? null;
   const cluster = useLive((signal) => (role && may("see stats") ? get("/cluster", {}, signal) : null), [role], EVERY_MS);
   return html`
-    <${Heading} title="Overview" lead=${health.data && `Broker ${health.data.broker.node_id}, version ${health.data.broker.version}, up for ${span(health.data.uptime)}.`} />
+    <${Heading} title="Overview" lead=${health.data && `Broker ${health.data.broker.node_id}, version ${health.data.broker.version}, up for ${span(parseFloat(health.data.uptime))}.`} />
     <${Loaded} live=${health}>${(data) => html`<${Findings} health=${data} />`}<//>
     ${[lags, recent, cluster].map((one) => one.error && html`<${Notice} kind="bad">${one.error.message}<//>`)}
     <${Cards} lags=${lags.data} recent=${recent.data} cluster=${cluster.data} />

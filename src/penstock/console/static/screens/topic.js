@@ -32,7 +32,7 @@ function ChangeSetting({ topic, setting, onClose, onDone }) {
 function Grow({ topic, partitions, onClose, onDone }) {
   const send = async (fields) => {
     const done = await post(route`/admin/topics/${topic}/partitions`, { count: Number(fields.count) });
-    tell(`${done.partitions_added} partitions were added.`);
+    tell(`${done.partitions_added.length} partitions were added.`);
     onDone();
   };
   return html`<${FormDialog} title="Add partitions" action="Add partitions" onSend=${send} onClose=${onClose}>
