@@ -147,6 +147,9 @@ def test_a_lake_is_divided_by_a_field_of_its_values(client, said, tmp_path, tabl
     said("archive", "compact", lake)
     check()
     assert len(LakeReader(lake).state().files) == len(expected)
+    said("archive", "restore", lake, topic, "--as", f"{topic}.again", "--server", client.url)
+    again = [message.value for _, message in client.read(f"{topic}.again")]
+    assert again == [message.value for _, message in client.read(topic)]
     other = [*words[:-5], "size", *words[-4:]]
     assert "divided by country, not by size" in said(*other, code=Exit.REFUSED)
 
