@@ -15,7 +15,7 @@ from ..api.topics import CreateTopic
 from ..broker.node import Node
 from ..broker.partition import Now, Partition, PartitionPlan, delayed_messages
 from ..broker.topics import settings_of
-from ..errors import Damaged, Fatal, NoSpace, PenstockError, Unavailable
+from ..errors import Damaged, DamagedBatch, Fatal, NoSpace, PenstockError, Unavailable
 from ..model import TopicPartition
 from .books import ALL_SERVED, Books, UnservedPartitions
 from .client import Client
@@ -306,7 +306,18 @@ class World:
         if unexpected := sorted(faulty.keys() - lost):
             self._refuse(faulty[unexpected[0]])
             return
+        try:
+            self._read_all(node)
+        except DamagedBatch as error:
+            self._refuse(error)
+            return
         self._started(node, now)
+
+    def _read_all(self, node: Node) -> None:
+        """DamagedBatch: a log of messages was opened around one, which can be read no more."""
+        for partition in node.partitions():
+            messages = partition.messages
+            deque(messages.batches_from(messages.start_offset), maxlen=0)
 
     def _lose_and_restore(self, now: Now) -> None:
         """Try losses of files before a start, lose some for a while, or put them back."""
