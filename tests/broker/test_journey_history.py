@@ -31,7 +31,7 @@ def small_segments(monkeypatch):
     config = LogConfig(
         segment_size_bytes=SEGMENT_BYTES, index_interval_bytes=512, retention_hours=-1
     )
-    monkeypatch.setattr(opening, "_STATE_CONFIG", config)
+    monkeypatch.setattr(opening, "STATE_CONFIG", config)
 
 
 def lived(count: int = COUNT, **settings: object) -> World:
