@@ -132,6 +132,22 @@ def test_skip_takes_one_that_is_a_little_late() -> None:
     assert dues(world) == [HOUR, 3 * HOUR]
 
 
+@pytest.mark.parametrize("stop", [World.restart, World.kill])
+def test_what_was_skipped_does_not_come_after_all(stop) -> None:
+    """The clock is set back behind it: without a record it would be on time then."""
+    world = made()
+    create(world, missed=Missed.SKIP)
+    world.wall_ns += (HOUR + 5 * MINUTE) * MS
+    world.wait(0)
+    world.sync()
+    world.wall_ns -= 5 * MINUTE * MS
+    stop(world)
+    world.wait(0)
+    assert dues(world) == []
+    world.wait(HOUR)
+    assert dues(world) == [2 * HOUR]
+
+
 def test_more_than_fits_into_a_step_comes_in_several() -> None:
     world = made()
     create(world, timing=Timing("", 1000), missed=Missed.ALL)

@@ -79,6 +79,7 @@ def model(written: list[str], zone: str, begin: datetime) -> list[datetime]:
     bounds = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
     fields = [meant(text, *bound) for text, bound in zip(written, bounds, strict=True)]
     is_either_day = not written[2].startswith("*") and not written[4].startswith("*")
+    is_any_hour = written[1].startswith("*")
 
     def fits(local: datetime) -> bool:
         if local.minute not in fields[0] or local.hour not in fields[1]:
@@ -89,8 +90,8 @@ def model(written: list[str], zone: str, begin: datetime) -> list[datetime]:
     return [
         one.instant
         for one in minutes_of(zone, begin)
-        if any(map(fits, one.left_out))
-        or (fits(one.local) and (written[1].startswith("*") or not one.is_repeated))
+        if (fits(one.local) and (is_any_hour or not one.is_repeated))
+        or (not is_any_hour and any(map(fits, one.left_out)))
     ]
 
 
@@ -107,6 +108,17 @@ def number_or_range(low: int, high: int) -> st.SearchStrategy[str]:
 def field(low: int, high: int) -> st.SearchStrategy[str]:
     lists = st.lists(number_or_range(low, high), min_size=1, max_size=3).map(",".join)
     return st.one_of(st.just("*"), lists)
+
+
+def test_an_hourly_schedule_has_no_run_more_when_clocks_are_set_forward():
+    begin = datetime(2026, 3, 29, tzinfo=UTC)
+    found, after_ns = [], int(begin.timestamp()) * S_NS
+    for _ in range(3):
+        due_ns = next_due(Timing("11 * * * *", 0, "Europe/Berlin"), 0, after_ns, ZONES)
+        assert due_ns is not None
+        found.append(datetime.fromtimestamp(due_ns // S_NS, UTC))
+        after_ns = due_ns
+    assert found == [begin + timedelta(hours=hour, minutes=11) for hour in range(3)]
 
 
 CRONS = st.tuples(field(0, 59), field(0, 5), field(1, 31), st.just("*"), field(0, 6)).map(list)

@@ -32,7 +32,7 @@ class ScheduleRemoved(_Record, frozen=True, tag=121):
 
 
 class ScheduleMark(_Record, frozen=True, tag=122):
-    """In a snapshot: the due time of the last occurrence that a version of a schedule has published."""
+    """The due time of the last occurrence that a version of a schedule has skipped; in a snapshot, or has published."""
 
     number: int
     version: int

@@ -37,8 +37,8 @@ def next_due(timing: Timing, anchor_ns: int, after_ns: int, zones: Zones) -> int
     """The first due time after a time; None: there is none before 2262. Intervals are counted from the anchor.
 
     A local time that is left out when clocks are set forward is due at the instant at which they are set. One that
-    comes twice when they are set back is due the first time, and with any hour (`*`) both times. Refused: the zone is
-    not known.
+    comes twice when they are set back is due the first time. With any hour (`*`) real time counts: what is left out
+    does not come, and what comes twice is due both times. Refused: the zone is not known.
     """
     if timing.every_ms:
         every_ns = timing.every_ms * _MS_NS
@@ -81,9 +81,10 @@ def _next_of_cron(cron: Cron, zone: str, after_s: int, zones: Zones) -> int | No
         change = _first_change(zone, position, due_s, zones)
         if change is None:
             return due_s
-        left_out = cron.next_from(-(-_from(cron, change.at_s + change.before_s, seen_s) // 60))
-        if left_out is not None and left_out * 60 < change.at_s + change.after_s:
-            return change.at_s
+        if not cron.is_any_hour:
+            left_out = cron.next_from(-(-_from(cron, change.at_s + change.before_s, seen_s) // 60))
+            if left_out is not None and left_out * 60 < change.at_s + change.after_s:
+                return change.at_s
         seen_s = _seen_after(change, seen_s)
         position = begin = change.at_s
         offset_s = change.after_s

@@ -26,7 +26,9 @@ _BYTES_A_STEP = 4 << 20
 
 def fire(partition: Partition, now: Now) -> int:
     """Publish what is due, so much of it as is good to do at once. Returns how many messages; NoSpace."""
-    due = partition.timetable.take_due(now.wall_ns)
+    due, skipped = partition.timetable.take_due(now.wall_ns)
+    if skipped:
+        partition.record(skipped, now)
     return sum(fire_schedule(partition, one, now) for one in due[:_SCHEDULES_A_STEP])
 
 

@@ -6,6 +6,7 @@ from ...api.schedules import Missed
 from ...errors import Refused
 from ...ports import Zones
 from ...schedules import Mark, Schedule, Schedules
+from ...schedules.records import ScheduleMark
 from ...schedules.timing import last_due, next_due
 
 # A broker that is so late with an occurrence was down or held up: only then is the occurrence one to skip.
@@ -61,12 +62,13 @@ class Timetable:
         except Refused as error:
             return None, str(error)
 
-    def take_due(self, now_ns: int) -> list[Schedule]:
-        """The schedules that are to publish something now. Occurrences that are to be skipped are passed over."""
+    def take_due(self, now_ns: int) -> tuple[list[Schedule], list[ScheduleMark]]:
+        """The schedules that are to publish something now, and what to record of occurrences that are skipped."""
+        due: list[Schedule] = []
+        skipped: list[ScheduleMark] = []
         next_ns = self.next_ns()
         if next_ns is None or next_ns > now_ns:
-            return []
-        due: list[Schedule] = []
+            return due, skipped
         for schedule in self._schedules.by_number.values():
             due_ns, _ = self.due_of(schedule)
             if due_ns is None or due_ns > now_ns:
@@ -74,14 +76,12 @@ class Timetable:
             if schedule.recurrence.missed is Missed.SKIP:
                 last_ns = self._last(schedule, due_ns, now_ns)
                 if now_ns - last_ns > LATE_NS:
-                    following_ns, problem = self._after(schedule, last_ns)
-                    self._dues[schedule.stored.number] = _Due(
-                        schedule.stored.version, schedule.mark, following_ns, problem
-                    )
+                    stored = schedule.stored
+                    skipped.append(ScheduleMark(0, stored.number, stored.version, last_ns))
                     continue
             due.append(schedule)
         self._look_again()
-        return due
+        return due, skipped
 
     def occurrences(self, schedule: Schedule, now_ns: int, count_max: int) -> list[int]:
         """The due times that a schedule is to publish now, earliest first: every one, or only the latest."""
