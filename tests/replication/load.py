@@ -26,6 +26,8 @@ SETTINGS = ClientSettings(
     connect_timeout_s=1.0,
     retry=RetryPolicy(retries=20, backoff_ms=20, backoff_ms_max=1000),
 )
+# Many partitions take long to be made.
+PATIENT = ClientSettings(timeout_s=PATIENCE_S)
 PARTITIONS = 2
 # Longer than any run: what comes twice within it was lent twice.
 LEASE_MS = 3_600_000
@@ -68,7 +70,7 @@ class Load:
         ]
 
     def __enter__(self) -> "Load":
-        with self._client() as client:
+        with Client(self._nodes.addresses, settings=PATIENT) as client:
             for topic in TOPICS:
                 client.create_topic(
                     topic,

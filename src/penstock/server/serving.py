@@ -55,7 +55,10 @@ _BACKLOG = 2048
 _SILENT_S = 1.0
 _INSECURE_REMINDER_S = 60.0
 _DESCRIPTORS_WANTED = 65_536
-# Some 10 MB at most, if all of them were garbage.
+_CALM_S = 5.0
+# Requests leave few cycles behind, and with many connections to look for them is dear. At the usual 700 new objects a
+# crowd makes the collector look at all requests that are under way, again and again. Some 10 MB at most, if all of
+# these were garbage.
 _NEW_OBJECTS_MAX = 50_000
 Reload = Callable[[], Settings]
 OnReady = Callable[[str, str], None]
@@ -75,6 +78,8 @@ class Serving:
         import uvloop
 
         raise_descriptor_limit()
+        # An opening makes hundreds of objects for each partition, and none of them is garbage.
+        gc.set_threshold(_NEW_OBJECTS_MAX)
         end_at_once(
             lambda: self.logger.info(
                 "stopped while the data was opened: only what the recovery did until now has changed"
@@ -154,8 +159,10 @@ class Serving:
             stopped.set()
         sweeper = loop.create_task(self._sweep(app, binary))
         self.ready("" if binary is None else binary.address)
-        collect_seldom()
+        # All objects are looked at once: after a fail-over not while clients wait for the new leader.
+        calm = loop.call_later(0 if leading is None else _CALM_S, keep_objects)
         await stopped.wait()
+        calm.cancel()
         app.drain()
         if binary is not None:
             binary.drain()
@@ -171,6 +178,8 @@ class Serving:
         if leading is not None:
             await leading.end()
         await app.driver.in_thread(driver.close)
+        # What this reign had open is garbage from here on.
+        gc.unfreeze()
         await app.driver.in_thread(app.auth.close)
 
     def ready(self, binary_address: str) -> None:
@@ -404,12 +413,8 @@ def raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def collect_seldom() -> None:
-    """What is here now stays, but for the garbage of the start, which the collector takes first.
-
-    Requests leave few cycles behind, and with many connections to look for them is dear. At the usual 700 new objects a
-    crowd makes the collector look at all requests that are under way, again and again.
-    """
+def keep_objects() -> None:
+    """What is here now stays, but for the garbage of the start: the collector takes that, and looks at the rest no
+    more until `gc.unfreeze`."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_NEW_OBJECTS_MAX)
