@@ -1,7 +1,6 @@
 """What one request names many times over: it is looked at once, or refused, and there is a most of it."""
 
 import struct
-from itertools import permutations
 
 import pytest
 
@@ -222,6 +221,7 @@ OF_PARTITIONS = {
     "OffsetFetch": (9, 5, int, {"group_id": "g"}, "topics", "partition_indexes"),
     "DeleteRecords": (21, 1, numbered("partition_index", offset=0), {"timeout_ms": 1000}),
 }
+TOPICS = ["big", "missing", "small"]
 TOLD = ("index", "partition_index", "error_code", "committed_offset", "offset", "low_watermark")
 
 
@@ -240,9 +240,10 @@ def answers_in(response):
 
 
 @pytest.mark.parametrize("api", OF_PARTITIONS)
-@pytest.mark.parametrize("names", [*permutations(("big", "missing", "small"))], ids=" ".join)
-async def test_each_partition_of_a_request_has_the_answer_that_it_has_alone(kafka, api, names):
+@pytest.mark.parametrize("first", range(len(TOPICS)))
+async def test_each_partition_of_a_request_has_the_answer_that_it_has_alone(kafka, api, first):
     broker, client = kafka
+    names = TOPICS[first:] + TOPICS[:first]
     await broker.topic("small", partitions=1)
     for topic in ("big", "small"):
         await broker.publish("v", topic=topic)
