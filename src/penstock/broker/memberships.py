@@ -201,10 +201,9 @@ class Memberships:
         membership = self._of(group, member, now)
         self._record(membership, decide.heartbeat(membership, member, None, _moment(now)), now)
         for place in command.offsets:
+            partition = self._catalogue.partition(place.topic, place.partition)
             self._require_owner(command, place)
-            groups.require_offset(
-                self._catalogue.partition(place.topic, place.partition), place.offset
-            )
+            groups.require_offset(partition, place.offset)
             now = yield 1
         has_moved = False
         for place in command.offsets:
