@@ -47,6 +47,32 @@ def test_every_metric_of_the_alerts_exists():
     assert set(NAME.findall(asked)) <= known_names()
 
 
+async def test_a_fresh_broker_has_every_name_of_dashboards_and_alerts(tmp_path):
+    """And the counters among them with zero, where their labels are known."""
+    files = (*BOARDS, DEPLOY / "alerts.yml")
+    asked = set(NAME.findall(" ".join(file.read_text() for file in files))) & known_names()
+    async with in_process(tmp_path) as broker:
+        text = (await broker.call("GET", "/metrics")).body.decode()
+        told = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
+        told |= {f"{name}_{part}" for name in told for part in ("bucket", "sum", "count")}
+        assert asked <= told
+        for line in (
+            'penstock_answers_total{answer="nack"} 0',
+            'penstock_publish_errors_total{code="NO_SPACE"} 0',
+            'penstock_binary_refused_total{reason="frame"} 0',
+            "penstock_publish_messages_total 0",
+        ):
+            assert f"\n{line}\n" in text
+        await broker.topic(max_backlog_messages=1)
+        await broker.publish("1")
+        await broker.call("POST", "/topics/orders/messages", {"messages": [{"value": "2"}]})
+        text = (await broker.call("GET", "/metrics")).body.decode()
+        (line,) = re.findall(
+            r'penstock_publish_errors_total\{code="RESOURCE_EXHAUSTED"\} (\d+)', text
+        )
+        assert int(line) == 1
+
+
 async def test_what_is_served_is_what_the_table_says(tmp_path):
     async with in_process(tmp_path) as broker:
         await broker.topic(max_retries=0, validation="warn")
@@ -66,26 +92,32 @@ async def test_what_is_served_is_what_the_table_says(tmp_path):
         broker.app.binary.refuse("connections")
         broker.settle()
         text = (await broker.call("GET", "/metrics")).body.decode()
-        served = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
+        assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == set(METRICS)
+        lines = set(re.findall(r"^(\w+)", text, re.MULTILINE))
+        served = {re.sub("_(bucket|sum|count)$", "", one) for one in lines - METRICS.keys()}
+        served |= lines & METRICS.keys()
         # Without a certificate, and without a collector of spans, there is nothing to count.
         elsewhere = {"penstock_tls_expires_seconds", "penstock_otlp_spans_total"}
         # Without a standby either.
         elsewhere |= {one for one in METRICS if one.startswith("penstock_replication_")}
-        assert served == set(METRICS) - elsewhere
+        assert set(METRICS) - elsewhere <= served <= set(METRICS)
         assert 'penstock_group_dead_total{group="g",topic="orders"} 1' in text
         assert 'penstock_publish_errors_total{code="NOT_FOUND"} 1' in text
 
 
 def test_the_text_format():
-    assert render(
+    text = render(
         [
             Sample("penstock_publish_errors_total", {"code": 'a"b\\c\nd'}, 3),
             Histogram("penstock_fsync_seconds", {}, (0.5, 1.0), [1, 0, 2], 7.25),
         ]
-    ).decode() == (
+    ).decode()
+    assert (
         "# HELP penstock_publish_errors_total Messages, and batches as a whole, that were refused, by code.\n"
         "# TYPE penstock_publish_errors_total counter\n"
         'penstock_publish_errors_total{code="a\\"b\\\\c\\nd"} 3\n'
+    ) in text
+    assert (
         "# HELP penstock_fsync_seconds How long a sync of everything takes.\n"
         "# TYPE penstock_fsync_seconds histogram\n"
         'penstock_fsync_seconds_bucket{le="0.5"} 1\n'
@@ -93,7 +125,7 @@ def test_the_text_format():
         'penstock_fsync_seconds_bucket{le="+Inf"} 3\n'
         "penstock_fsync_seconds_sum 7.25\n"
         "penstock_fsync_seconds_count 3\n"
-    )
+    ) in text
 
 
 def test_settings_of_the_files_are_good():

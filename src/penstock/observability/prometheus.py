@@ -20,7 +20,10 @@ class Histogram(NamedTuple):
 
 
 def render(samples: Iterable[Sample | Histogram]) -> bytes:
-    """Returns all samples as text, metric by metric. A name that is not in the table is a bug."""
+    """Returns all samples as text, metric by metric. A name that is not in the table is a bug.
+
+    Every name of the table is there, counters whose labels are known before their first event with zero.
+    """
     by_name: dict[str, list[str]] = {}
     for one in samples:
         metric = METRICS[one.name]
@@ -33,9 +36,14 @@ def render(samples: Iterable[Sample | Histogram]) -> bytes:
             lines.append(f"{one.name}{_labels(one.labels)} {_number(one.value)}")
     parts: list[str] = []
     for name, metric in METRICS.items():
-        if name in by_name:
-            parts += [f"# HELP {name} {metric.text}", f"# TYPE {name} {metric.kind.value}"]
-            parts += by_name[name]
+        parts += [f"# HELP {name} {metric.text}", f"# TYPE {name} {metric.kind.value}"]
+        lines = by_name.get(name, [])
+        parts += lines
+        if metric.kind is MetricKind.COUNTER:
+            series = [name] if not metric.labels else []
+            series += [f"{name}{_labels({metric.labels[0]: value})}" for value in metric.values]
+            seen = {line.rpartition(" ")[0] for line in lines}
+            parts += [f"{one} 0" for one in series if one not in seen]
     return ("\n".join(parts) + "\n").encode()
 
 

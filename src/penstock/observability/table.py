@@ -13,9 +13,14 @@ class MetricKind(Enum):
 
 
 class Metric(NamedTuple):
+    """`values` are those of its only label that are there from the start, with zero: a counter that appears with its
+    first event is no increase to Prometheus.
+    """
+
     kind: MetricKind
     labels: tuple[str, ...]
     text: str
+    values: tuple[str, ...] = ()
 
 
 _TOPIC = ("topic",)
@@ -24,6 +29,17 @@ _GROUP = ("group", "topic")
 _PIPELINE = ("pipeline",)
 _LANE = ("topic", "group", "priority")
 _GROUP_PLACE = ("group", "topic", "partition")
+# The refusals of publishes that need a person.
+_REFUSALS = (
+    "NO_SPACE",
+    "NOT_ENOUGH_REPLICAS",
+    "PARTITION_FAULTY",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "SCHEMA_VIOLATION",
+    "TOO_LARGE",
+    "UNCONFIRMED",
+)
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
@@ -48,6 +64,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             MetricKind.COUNTER,
             ("code",),
             "Messages, and batches as a whole, that were refused, by code.",
+            _REFUSALS,
         ),
         "penstock_schema_violations_total": Metric(
             MetricKind.COUNTER,
@@ -61,6 +78,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             MetricKind.COUNTER,
             ("answer",),
             "Messages answered: ack, nack, reject, extend, release.",
+            ("ack", "nack", "reject", "extend", "release"),
         ),
         "penstock_group_lag_messages": Metric(
             MetricKind.GAUGE, _GROUP_PLACE, "Messages that a group has not finished."
@@ -192,6 +210,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             MetricKind.COUNTER,
             ("outcome",),
             "Spans that an OpenTelemetry collector took (exported) or did not (dropped), since the start.",
+            ("exported", "dropped"),
         ),
         "penstock_http_requests_total": Metric(
             MetricKind.COUNTER, ("method", "route", "status"), "Requests, by route and status."
@@ -210,6 +229,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             MetricKind.COUNTER,
             ("reason",),
             "Connections, frames and requests of the binary port that were turned away.",
+            ("connections", "requests", "bytes", "frame"),
         ),
         "penstock_binary_connections": Metric(
             MetricKind.GAUGE, (), "Open connections of the binary port."
