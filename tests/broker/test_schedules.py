@@ -12,13 +12,13 @@ from penstock.api.schedules import (
     SCHEDULE_BYTES_MAX,
     SCHEDULE_HEADER,
     SCHEDULES_MAX,
+    UTC_NAME,
     ChangeSchedule,
     CreateSchedule,
     DeleteSchedule,
     GetSchedule,
     ListSchedules,
     Missed,
-    Recurrence,
     RunSchedule,
     Timing,
 )
@@ -46,8 +46,19 @@ def made(partitions: int = 1, **settings: object) -> World:
 def create(world: World, key: str = "report", timing: Timing = HOURLY, **options: object):
     message = options.pop("message", Message(b"run"))
     partition = options.pop("partition", None)
-    command = CreateSchedule(TOPIC, key, Recurrence(timing, message, **options), partition)
-    return world.execute(command)
+    contents = {
+        "value": message.value,
+        "message_key": message.key,
+        "headers": message.headers,
+        "priority": message.priority,
+    }
+    when = {"cron": timing.cron or None, "every_ms": timing.every_ms or None}
+    zone = None if timing.timezone == UTC_NAME else timing.timezone
+    return world.execute(
+        CreateSchedule(
+            TOPIC, key, partition=partition, timezone=zone, **when, **contents, **options
+        )
+    )
 
 
 def change(world: World, key: str = "report", **changes: object):
@@ -229,8 +240,8 @@ def test_another_message_keeps_the_times_and_another_timing_counts_from_now() ->
     world.wait(HOUR / 2)
     assert change(world, every_ms=10 * MINUTE).next_due_ns == world.wall_ns + 10 * MINUTE * MS
     world.wait(10 * MINUTE)
-    found = change(world, cron="0 0 * * *", timezone="Europe/Berlin").recurrence.timing
-    assert found == Timing("0 0 * * *", 0, "Europe/Berlin")
+    found = change(world, cron="0 0 * * *", timezone="Europe/Berlin")
+    assert (found.cron, found.every_ms, found.timezone) == ("0 0 * * *", None, "Europe/Berlin")
     assert dues(world) == [HOUR, 2 * HOUR, 2 * HOUR + 10 * MINUTE]
     assert values(stored(world)) == [b"run", b"new", b"new"]
 
@@ -306,7 +317,6 @@ def test_schedules_are_spread_by_key_and_found_in_every_partition() -> None:
         ({"timing": Timing("", 1000, "Europe/Berlin")}, "timezone"),
         ({"timing": Timing("* * * * *", 0, "Europe/Nowhere")}, "timezone"),
         ({"ttl_ms": -1}, "ttl"),
-        ({"message": Message(b"", idempotency_key=b"k")}, "idempotency_key"),
     ],
 )
 def test_what_is_wrong_is_named_and_changes_nothing(wrong, field) -> None:
@@ -325,6 +335,14 @@ def test_what_is_wrong_is_named_and_changes_nothing(wrong, field) -> None:
         with pytest.raises(Refused):
             change(world, **changes)
     assert see(world) == before
+
+
+def test_a_change_of_nothing_is_refused() -> None:
+    world = made()
+    create(world)
+    with pytest.raises(Refused):
+        change(world)
+    assert see(world).version == 1
 
 
 def test_limits() -> None:
@@ -386,7 +404,7 @@ def test_the_plug_pulled_at_every_write(effort) -> None:
             return
         world = World(disk)
         world.wall_ns = BEGIN_NS + 10 * HOUR * MS
-        is_paused = see(world).recurrence.is_paused
+        is_paused = see(world).is_paused
         for _ in range(2):
             world.wait(0)
             found = dues(world)

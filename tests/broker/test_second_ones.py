@@ -16,7 +16,7 @@ from penstock.api.members import CommitAsMember, JoinGroup
 from penstock.api.principals import LOCAL
 from penstock.api.publish import Delayed, Publish
 from penstock.api.receipts import read_receipt
-from penstock.api.schedules import CreateSchedule, Recurrence, RunSchedule, Timing
+from penstock.api.schedules import CreateSchedule, RunSchedule
 from penstock.api.schemas import (
     DecodeContent,
     DeleteSubject,
@@ -175,8 +175,7 @@ def test_a_schedule_that_is_run_meets_the_backlog_like_a_publish(
     world = World()
     world.topic(1, max_backlog_messages=most)
     world.group()
-    every = Recurrence(Timing(every_ms=3_600_000), Message(b"v"))
-    world.execute(CreateSchedule(TOPIC, "s", every))
+    world.execute(CreateSchedule(TOPIC, "s", every_ms=3_600_000, value=b"v"))
     for number, runs in enumerate(is_run):
         command = RunSchedule(TOPIC, "s") if runs else Publish(TOPIC, [Message(b"v")])
         if number < most:

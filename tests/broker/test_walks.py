@@ -44,7 +44,7 @@ from penstock.api.members import JoinGroup
 from penstock.api.principals import LOCAL, Principal, Role
 from penstock.api.publish import Delayed, Schedule
 from penstock.api.queries import ListEnds
-from penstock.api.schedules import CreateSchedule, ListSchedules, Recurrence, Timing
+from penstock.api.schedules import CreateSchedule, ListSchedules
 from penstock.api.start import EARLIEST
 from penstock.api.topics import DescribeLayouts, DescribeTopic, DescribeTopics, ListTopics
 from penstock.api.transactions import InitProducer, ListTransactions, SeeTransactionStats
@@ -139,9 +139,8 @@ def busy() -> World:
         world.execute(InitProducer(f"producer-{number}"))
         world.execute(OpenStaging(f"name-{number}", 1, "writer"))
         world.execute(CreateKey(f"key-{number}", Role.READONLY))
-        timing = Timing("", 3_600_000)
-        recurrence = Recurrence(timing, Message(b"tick"))
-        world.execute(CreateSchedule(NAMES[3], f"schedule-{number}", recurrence))
+        every = {"every_ms": 3_600_000, "value": b"tick"}
+        world.execute(CreateSchedule(NAMES[3], f"schedule-{number}", **every))
     offsets = tuple(CommittedOffset(name, 0, 0, "note") for name in NAMES[::2])
     world.execute(CommitOffsets("committed", offsets))
     return world

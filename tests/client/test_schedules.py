@@ -53,6 +53,6 @@ async def test_the_asynchronous_client_has_them_too(url):
         stored = await client.run_schedule("s-async", "nightly")
         assert (stored.partition, stored.offset) == (made.partition, 0)
         changed = await client.change_schedule("s-async", "nightly", every="1d")
-        assert changed.recurrence.timing.every_ms == 86_400_000
+        assert changed.every_ms == 86_400_000
         await client.delete_schedule("s-async", "nightly")
         assert await client.schedules("s-async") == []

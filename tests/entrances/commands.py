@@ -147,7 +147,7 @@ EXAMPLES: Mapping[Kinds, Callable[[Scene], Command[Any]]] = {
     queries.KeepQueryStart: lambda scene: queries.KeepQueryStart(scene.start()),
     queries.ForgetQueryStart: lambda scene: queries.ForgetQueryStart(scene.query()),
     schedules.CreateSchedule: lambda scene: schedules.CreateSchedule(
-        scene.topic(), KEY, scene.recurrence()
+        scene.topic(), KEY, every_ms=3_600_000, value=b"again"
     ),
     schedules.ChangeSchedule: lambda scene: schedules.ChangeSchedule(
         scene.recurring(), KEY, is_paused=True

@@ -15,7 +15,7 @@ from penstock.api.principals import Role
 from penstock.api.publish import Delayed, Publish, Schedule
 from penstock.api.queries import KeepQueryStart, QueryStart
 from penstock.api.receipts import read_receipt
-from penstock.api.schedules import CreateSchedule, Recurrence, Timing
+from penstock.api.schedules import CreateSchedule
 from penstock.api.schemas import Level, NewSchema, RegisterSchema, SetCompatibility, SetMode
 from penstock.api.schemas import Mode as SchemaMode
 from penstock.api.topics import CreateTopic
@@ -104,11 +104,8 @@ class Scene:
 
     def recurring(self) -> str:
         topic = self.topic()
-        self.run(CreateSchedule(topic, KEY, self.recurrence()))
+        self.run(CreateSchedule(topic, KEY, every_ms=3_600_000, value=b"again"))
         return topic
-
-    def recurrence(self) -> Recurrence:
-        return Recurrence(Timing(every_ms=3_600_000), Message(b"again"))
 
     def session(self) -> ProducerSession:
         return self.run(InitProducer(self.name()))

@@ -23,7 +23,7 @@ from penstock.api.principals import LOCAL, Principal, Role
 from penstock.api.publish import Delayed, Publish, Schedule
 from penstock.api.queries import KeepQueryStart, QueryStart
 from penstock.api.receipts import read_receipt
-from penstock.api.schedules import CreateSchedule, Recurrence, Timing
+from penstock.api.schedules import CreateSchedule
 from penstock.api.schemas import DescribeVersion, NewSchema, RegisterSchema
 from penstock.api.start import EARLIEST
 from penstock.api.topics import CreateTopic
@@ -101,8 +101,7 @@ class Scene:
             self.run(Commit(group, (PartitionOffset(topic, 0, 1),), opens_group=True))
         due_ns = self.broker.clock.now_ns() + 3600 * 1_000_000_000
         self.run(Schedule(topic, [Delayed(message, due_ns, name.encode())], 0))
-        every = Recurrence(Timing(every_ms=3_600_000), message)
-        self.run(CreateSchedule(topic, f"{name}-schedule", every))
+        self.run(CreateSchedule(topic, f"{name}-schedule", every_ms=3_600_000, value=message.value))
 
     def _stage(self) -> None:
         session = self.run(InitProducer("producer"))

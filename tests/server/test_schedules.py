@@ -171,7 +171,7 @@ def test_a_server_that_is_killed_publishes_each_occurrence_once(tmp_path):
     with served(tmp_path / "data", "--binary-port", "0") as broker:
         with Client(broker.binary_address) as client:
             (found,) = client.execute(ListSchedules("jobs"))
-            assert found.recurrence.missed is Missed.ALL
+            assert found.missed is Missed.ALL
         while len(dues) < 4:
             offset = len(dues)
             path = f"/topics/jobs/partitions/0/messages?offset={offset}&timeout=60s"

@@ -10,7 +10,7 @@ from penstock.api.members import JoinGroup
 from penstock.api.principals import Role
 from penstock.api.publish import Delayed, Publish, PublishValues, Schedule
 from penstock.api.queries import KeepQueryStart, QueryStart
-from penstock.api.schedules import CreateSchedule, Recurrence, Timing
+from penstock.api.schedules import CreateSchedule
 from penstock.api.schemas import NewSchema, RegisterSchema
 from penstock.api.topics import CreateTopic, DescribeLayouts, ListTopics
 from penstock.api.transactions import InitProducer, ProducerSession
@@ -133,8 +133,8 @@ def _register(wire: FrameWire) -> None:
     for number in range(VERSIONS):
         wire.run(RegisterSchema(SUBJECT, NewSchema("AVRO", SCHEMA % number)))
     for number in range(SCHEDULES):
-        recurrence = Recurrence(Timing(every_ms=24 * _HOUR_MS), Message(b"again"))
-        wire.run(CreateSchedule(LETTERS, f"schedule-{number}", recurrence))
+        key = f"schedule-{number}"
+        wire.run(CreateSchedule(LETTERS, key, every_ms=24 * _HOUR_MS, value=b"again"))
     for number in range(QUERIES):
         start = QueryStart(f"query-{number}", {f"{BIG}/0": 0}, {BIG: 1}, "asked")
         wire.run(KeepQueryStart(start))

@@ -5,10 +5,13 @@ from typing import ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
+from ..errors import PenstockError
 from .bounds import PACKED_BYTES_MAX, Names
+from .forms import Http
 from .principals import Action
 
 R = TypeVar("R")
+Errors = Sequence[type[PenstockError]]
 
 EVERY_TOPIC = ("",)
 """What `Command.topics` returns for all topics: a principal with prefixes does not reach it."""
@@ -19,6 +22,10 @@ class Command(msgspec.Struct, Generic[R], frozen=True):
 
     # The right that it takes.
     action: ClassVar[Action]
+    # Its route, the section of the docs that has it, and the errors that it has beside those of all.
+    http: ClassVar[Http | None] = None
+    tag: ClassVar[str] = ""
+    errors: ClassVar[Errors] = ()
     # Changes nothing, so its reply waits for nothing.
     is_query: ClassVar[bool] = False
     # A restart remembers nothing of what it changes, so its reply waits for nothing either.

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, TypedDict
 from msgspec import UNSET, UnsetType
 
 from ..errors import Refused
-from ..model import Headers, Message, Priority
+from ..model import Headers
 from .arguments import choice, flag, text, value_of, whole_number
-from .schedules import UTC_NAME, ChangeSchedule, CreateSchedule, Missed, Recurrence, Timing
+from .schedules import ChangeSchedule, CreateSchedule, Missed
 from .units import Duration, duration_ms, priority_of
 
 _MISSED = {one.value: one for one in Missed}
@@ -56,53 +56,49 @@ def created(
 ) -> CreateSchedule:
     """Refused, TooLarge: an option is none, or wrong by its kind. The broker looks at the rest."""
     _require_known(options, NewScheduleOptions)
-    partition = options.get("partition")
-    message = Message(
-        readers.content("value", value_of(value, options.get("json", UNSET))),
-        readers.content("message_key", options.get("message_key")),
-        readers.headers(options.get("headers") or ()),
-        priority_of(options.get("priority", Priority.NORMAL)),
-    )
-    recurrence = Recurrence(
-        _timing(options, readers),
-        message,
-        _ttl_ms(options.get("ttl")),
-        choice("missed", options.get("missed", Missed.LATEST.value), _MISSED),
-        flag("paused", options.get("paused", False)),
-    )
-    number = None if partition is None else whole_number("partition", partition, 0)
-    return CreateSchedule(*_names(topic, key, readers), recurrence, number)
+    # None is as not said.
+    said: Any = {name: option for name, option in options.items() if option is not None}
+    fields = _fields(said, readers)
+    fields["value"] = readers.content("value", value_of(value, options.get("json", UNSET)))
+    if "partition" in said:
+        fields["partition"] = whole_number("partition", said["partition"], 0)
+    return CreateSchedule(*_names(topic, key, readers), **fields)
 
 
 def changed(
     topic: str, key: str, options: ScheduleChanges, readers: ContentReaders
 ) -> ChangeSchedule:
-    """Refused, TooLarge: an option is none, or wrong by its kind, or there is none at all."""
+    """Refused, TooLarge: an option is none, or wrong by its kind. The broker looks at the rest."""
     _require_known(options, ScheduleChanges)
-    if not options:
-        raise Refused("there is nothing to change")
-    changes: dict[str, Any] = {}
-    for name in ("cron", "timezone"):
-        if name in options:
-            changes[name] = _text(name, options[name], readers)
-    if "every" in options:
-        changes["every_ms"] = _every_ms(options["every"])
-    if "missed" in options:
-        changes["missed"] = choice("missed", options["missed"], _MISSED)
-    if "paused" in options:
-        changes["is_paused"] = flag("paused", options["paused"])
+    fields = _fields(options, readers)
     if "value" in options or "json" in options:
         value: bytes | str | UnsetType | None = options.get("value", UNSET)
-        changes["value"] = readers.content("value", value_of(value, options.get("json", UNSET)))
+        fields["value"] = readers.content("value", value_of(value, options.get("json", UNSET)))
+    return ChangeSchedule(*_names(topic, key, readers), **fields)
+
+
+def _fields(options: ScheduleOptions, readers: ContentReaders) -> dict[str, Any]:
+    """What both say of a schedule, as a command has it."""
+    fields: dict[str, Any] = {}
+    for name in ("cron", "timezone"):
+        if name in options:
+            fields[name] = _text(name, options[name], readers)
+    if "every" in options:
+        fields["every_ms"] = duration_ms(options["every"], "every")
+    if "missed" in options:
+        fields["missed"] = choice("missed", options["missed"], _MISSED)
+    if "paused" in options:
+        fields["is_paused"] = flag("paused", options["paused"])
     if "message_key" in options:
-        changes["message_key"] = readers.content("message_key", options["message_key"])
+        fields["message_key"] = readers.content("message_key", options["message_key"])
     if "headers" in options:
-        changes["headers"] = readers.headers(options["headers"] or ())
+        fields["headers"] = readers.headers(options["headers"] or ())
     if "priority" in options:
-        changes["priority"] = priority_of(options["priority"])
+        fields["priority"] = priority_of(options["priority"])
     if "ttl" in options:
-        changes["ttl_ms"] = _ttl_ms(options["ttl"])
-    return ChangeSchedule(*_names(topic, key, readers), **changes)
+        ttl = options["ttl"]
+        fields["ttl_ms"] = None if ttl is None else duration_ms(ttl, "ttl")
+    return fields
 
 
 def _names(topic: str, key: str, readers: ContentReaders) -> tuple[str, str]:
@@ -120,25 +116,3 @@ def _require_known(options: object, kind: Any) -> None:
     known = kind.__annotations__.keys() | ScheduleOptions.__annotations__.keys()
     if unknown := sorted(options.keys() - known):  # type: ignore[attr-defined]  # A dict.
         raise Refused(f"unknown option {unknown[0]!r}; known: {', '.join(sorted(known))}")
-
-
-def _timing(options: ScheduleOptions, readers: ContentReaders) -> Timing:
-    cron, every, timezone = options.get("cron"), options.get("every"), options.get("timezone")
-    if (cron is None) == (every is None):
-        raise Refused("a schedule has one of cron and every", field="cron")
-    if every is not None and timezone is not None:
-        raise Refused("a timezone goes with cron, not with every", field="timezone")
-    return Timing(
-        "" if cron is None else _text("cron", cron, readers),
-        0 if every is None else _every_ms(every),
-        UTC_NAME if timezone is None else _text("timezone", timezone, readers),
-    )
-
-
-def _every_ms(every: Duration) -> int:
-    # None at all is too short, too, and no interval is not the same as none given.
-    return duration_ms(every, "every") or -1
-
-
-def _ttl_ms(ttl: Duration | None) -> int | None:
-    return None if ttl is None else duration_ms(ttl, "ttl")

@@ -11,7 +11,6 @@ from .produce import PRIORITIES
 from .remote import BrokerOptions, complete_topic, connected, remote_options
 
 if TYPE_CHECKING:
-    from ..api.json.schedules import ScheduleOut
     from ..api.schedules import ScheduleDescription
 
 EPILOG = """\b
@@ -41,23 +40,22 @@ def schedule() -> None:
     """Have messages come again and again."""
 
 
-def row_of(one: "ScheduleDescription", output: Output) -> "dict[str, object] | ScheduleOut":
+def row_of(one: "ScheduleDescription", output: Output) -> dict[str, object]:
     """Returns a schedule for a table, otherwise as over HTTP."""
     if not output.is_table:
-        from ..api.json.schedules import schedule_out
+        from ..api.json.forms import json_of
 
-        return schedule_out(one)
-    recurrence, timing = one.recurrence, one.recurrence.timing
+        return json_of(one)
     return {
         "key": one.key,
-        "when": f"{timing.cron} {timing.timezone}"
-        if timing.cron
-        else f"every {_span_text(timing.every_ms)}",
+        "when": f"{one.cron} {one.timezone}"
+        if one.cron
+        else f"every {_span_text(one.every_ms or 0)}",
         "next_due": one.problem or one.next_due,
         "last_due": one.last_due,
-        "missed": recurrence.missed.value,
-        "paused": recurrence.is_paused,
-        "value": one_line_of(recurrence.message.value),
+        "missed": one.missed.value,
+        "paused": one.is_paused,
+        "value": one_line_of(one.value),
     }
 
 
@@ -177,12 +175,12 @@ def resume(topic: str, key: str, *, broker: BrokerOptions, output: Output) -> No
 @output_options
 def run(topic: str, key: str, *, broker: BrokerOptions, output: Output) -> None:
     """Publish the message of a schedule now. Its times stay as they are."""
-    from ..api.json.schedules import ScheduleRunOut
-
     with connected(broker) as client:
         stored = client.run_schedule(topic, key)
-    place = ScheduleRunOut(topic, key, stored.partition, stored.offset)
-    output.outcome(f"stored at {place.partition}/{place.offset}", place)
+    place = {"partition": stored.partition, "offset": stored.offset}
+    output.outcome(
+        f"stored at {stored.partition}/{stored.offset}", {"topic": topic, "key": key, **place}
+    )
 
 
 @schedule.command(epilog="Example: penstock schedule delete jobs nightly --yes")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from ..api.schedules import (
     ChangeSchedule,
@@ -10,12 +11,10 @@ from ..api.schedules import (
     DeleteSchedule,
     GetSchedule,
     Missed,
-    Recurrence,
-    Timing,
 )
 from ..broker.node import Node
 from ..errors import Unavailable
-from ..model import Message, TopicPartition
+from ..model import TopicPartition
 from .client import WorldView
 from .driver import PendingReply, SimDriver
 from .schedule_book import ZONE
@@ -23,12 +22,12 @@ from .violation import Checker, Violation
 
 _SCHEDULES_MAX = 4
 # A step of the clock by a day makes few of these due. Those with a second come all the time, and may be paused.
-_KINDS = (
-    (Timing("", 1000), Missed.LATEST),
-    (Timing("", 1000), Missed.SKIP),
-    (Timing("", 150_000), Missed.ALL),
-    (Timing("*/40 * * * *", 0, ZONE), Missed.ALL),
-    (Timing("0 3 * * *", 0, ZONE), Missed.ALL),
+_KINDS: tuple[dict[str, Any], ...] = (
+    {"every_ms": 1000},
+    {"every_ms": 1000, "missed": Missed.SKIP},
+    {"every_ms": 150_000, "missed": Missed.ALL},
+    {"cron": "*/40 * * * *", "timezone": ZONE, "missed": Missed.ALL},
+    {"cron": "0 3 * * *", "timezone": ZONE, "missed": Missed.ALL},
 )
 
 
@@ -83,10 +82,9 @@ class ScheduleOwner:
         self.world.act(self.world.new_event(f"{self.name} {what} {key}"), act)
 
     def _create(self, driver: SimDriver, key: str) -> None:
-        timing, missed = self.entropy.choice(_KINDS)
-        recurrence = Recurrence(timing, Message(key.encode()), missed=missed)
+        times = self.entropy.choice(_KINDS)
         self.unsure.add(key)
-        made = driver.execute(CreateSchedule(self.topic, key, recurrence))
+        made = driver.execute(CreateSchedule(self.topic, key, value=key.encode(), **times))
         self._hold(driver, made.partition, key, self.known)
 
     def _delete(self, driver: SimDriver, key: str) -> None:
@@ -102,12 +100,12 @@ class ScheduleOwner:
         self._hold(driver, found.partition, key, self.gone)
 
     def _change(self, driver: SimDriver, key: str) -> None:
-        recurrence = driver.execute(GetSchedule(self.topic, key)).recurrence
-        if recurrence.missed is Missed.ALL:
+        schedule = driver.execute(GetSchedule(self.topic, key))
+        if schedule.missed is Missed.ALL:
             value = b"%s %d" % (key.encode(), self.entropy.randrange(100))
             driver.execute(ChangeSchedule(self.topic, key, value=value))
         else:
-            driver.execute(ChangeSchedule(self.topic, key, is_paused=not recurrence.is_paused))
+            driver.execute(ChangeSchedule(self.topic, key, is_paused=not schedule.is_paused))
 
     def _hold(self, driver: SimDriver, number: int, key: str, outcome: set[str]) -> None:
         partition = driver.node.partition(self.topic, number)

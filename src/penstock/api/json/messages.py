@@ -178,9 +178,14 @@ def priority_of(written: int | str) -> int:
         raise BadRequest(str(error), field="priority") from None
 
 
-def headers_of(written: HeadersIn, limits: LimitsConfig) -> Headers:
+def pairs_of(written: HeadersIn) -> Headers:
+    """Headers as a message has them, however many."""
     pairs = written.items() if isinstance(written, dict) else written
-    headers = tuple((name, bytes_of(value)) for name, value in pairs)
+    return tuple((name, bytes_of(value)) for name, value in pairs)
+
+
+def headers_of(written: HeadersIn, limits: LimitsConfig) -> Headers:
+    headers = pairs_of(written)
     size = sum(len(name.encode()) + len(value or b"") for name, value in headers)
     if size > limits.headers_bytes_max:
         raise TooLarge("headers in bytes", found=size, limit=limits.headers_bytes_max)

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _TTL_MS_MAX = (1 << 63) // 1_000_000 - 1
 _VERSIONS_MAX = (1 << 32) - 1
+_Times = tuple[str | None, int | None, str | None]
+"""Cron, every (ms) and time zone, as a client gives them."""
 
 
 def create(node: "Node", command: CreateSchedule, now: Now) -> ScheduleDescription:
@@ -52,7 +54,14 @@ def create(node: "Node", command: CreateSchedule, now: Now) -> ScheduleDescripti
     # One of this key may be in a partition that cannot be asked.
     for fault in node.topic(command.topic).partitions.faults:
         raise fault.error()
-    recurrence = _checked(node, command.topic, command.recurrence, now)
+    recurrence = Recurrence(
+        _timing(node, (command.cron, command.every_ms, command.timezone), now),
+        Message(command.value, command.message_key, tuple(command.headers), command.priority),
+        command.ttl_ms,
+        command.missed,
+        command.is_paused,
+    )
+    _check(node, command.topic, recurrence, now)
     count = 0
     for one in node.topic(command.topic).partitions:
         count += len(one.machine.schedules.by_key)
@@ -70,47 +79,43 @@ def create(node: "Node", command: CreateSchedule, now: Now) -> ScheduleDescripti
 def _home(node: "Node", command: CreateSchedule) -> Partition:
     if command.partition is not None:
         return node.partition(command.topic, command.partition)
-    partitions, message = node.topic(command.topic).partitions, command.recurrence.message
-    key = command.key.encode() if message.key is None else message.key
+    partitions = node.topic(command.topic).partitions
+    key = command.key.encode() if command.message_key is None else command.message_key
     return partitions[partition_of(key, len(partitions))]
 
 
-def _checked(node: "Node", topic: str, recurrence: Recurrence, now: Now) -> Recurrence:
-    """What a caller asked for, as it is stored. Refused, TooLarge, SchemaViolation."""
-    timing, ttl_ms, given = recurrence.timing, recurrence.ttl_ms, recurrence.message
-    _check_timing(node, timing, now)
+def _check(node: "Node", topic: str, recurrence: Recurrence, now: Now) -> None:
+    """Refused, TooLarge, SchemaViolation: a schedule cannot have this message."""
+    ttl_ms, message = recurrence.ttl_ms, recurrence.message
     if ttl_ms is not None and not 0 <= ttl_ms <= _TTL_MS_MAX:
         raise Refused(f"ttl is 0 to {_TTL_MS_MAX} ms, got {ttl_ms}", field="ttl")
-    if given.idempotency_key:
-        raise Refused(
-            "a schedule takes no idempotency_key: each occurrence is published once",
-            field="idempotency_key",
-        )
-    message = Message(given.value, given.key, tuple(given.headers), given.priority)
     if (size := size_of(message)) > SCHEDULE_BYTES_MAX:
         raise TooLarge("message of a schedule in bytes", found=size, limit=SCHEDULE_BYTES_MAX)
     # The codec has all other limits of a message.
     encode(columns_of([replace(message, timestamp=now.wall_ns)]), limits=node.limits)
     if node.bindings:
         require_valid(node, Publish(topic, [message]))
-    return replace(recurrence, message=message)
 
 
-def _check_timing(node: "Node", timing: Timing, now: Now) -> None:
-    if bool(timing.cron) == bool(timing.every_ms):
+def _timing(node: "Node", given: _Times, now: Now) -> Timing:
+    """When a schedule is due. Refused: it is not one that a schedule can have."""
+    cron, every_ms, timezone = given
+    if (cron is None) == (every_ms is None):
         raise Refused("a schedule has one of cron and every", field="cron")
-    if timing.cron:
-        parse_cron(timing.cron)
+    if cron is not None:
+        parse_cron(cron)
+        timing = Timing(cron, timezone=UTC_NAME if timezone is None else timezone)
         node.zones.offset_s(timing.timezone, now.wall_ns // 1_000_000_000)
-        return
-    if not EVERY_MS_MIN <= timing.every_ms <= EVERY_MS_MAX:
+        return timing
+    if timezone is not None:
+        raise Refused("a timezone goes with cron, not with every", field="timezone")
+    assert every_ms is not None, "one of the two is given"
+    if not EVERY_MS_MIN <= every_ms <= EVERY_MS_MAX:
         raise Refused(
-            # An interval of 0 comes as -1, because 0 stands for none.
-            f"every is {EVERY_MS_MIN} ms to {EVERY_MS_MAX} ms (366 days), got {max(0, timing.every_ms)} ms",
+            f"every is {EVERY_MS_MIN} ms to {EVERY_MS_MAX} ms (366 days), got {every_ms} ms",
             field="every",
         )
-    if timing.timezone != UTC_NAME:
-        raise Refused("a timezone goes with cron, not with every", field="timezone")
+    return Timing(every_ms=every_ms)
 
 
 def list_schedules(
@@ -134,7 +139,10 @@ def get(node: "Node", command: GetSchedule, _now: Now) -> ScheduleDescription:
 
 def change(node: "Node", command: ChangeSchedule, now: Now) -> ScheduleDescription:
     partition, schedule = _find(node, command.topic, command.key)
-    recurrence = _checked(node, command.topic, _changed(schedule.recurrence, command), now)
+    if command == ChangeSchedule(command.topic, command.key):
+        raise Refused("there is nothing to change")
+    recurrence = _changed(node, schedule.recurrence, command, now)
+    _check(node, command.topic, recurrence, now)
     if schedule.stored.version >= _VERSIONS_MAX:
         raise TooLarge("changes of a schedule", found=_VERSIONS_MAX + 1, limit=_VERSIONS_MAX)
     node.guard.admit([recurrence.message], now)
@@ -156,22 +164,21 @@ def change(node: "Node", command: ChangeSchedule, now: Now) -> ScheduleDescripti
     return _described(partition, partition.machine.schedules.by_key[command.key])
 
 
-def _changed(recurrence: Recurrence, command: ChangeSchedule) -> Recurrence:
-    """Whether it is one that can be is looked at later."""
+def _changed(node: "Node", recurrence: Recurrence, command: ChangeSchedule, now: Now) -> Recurrence:
+    """Refused: it has another timing, which no schedule can have."""
     timing, message = recurrence.timing, recurrence.message
-    cron, every_ms, timezone = command.cron, command.every_ms, command.timezone
-    if cron is not UNSET and every_ms is not UNSET:
-        timing = Timing(cron, every_ms)
-    elif cron is not UNSET:
-        timing = Timing(cron, 0, timing.timezone)
-    elif every_ms is not UNSET:
-        timing = Timing("", every_ms)
-    if timezone is not UNSET:
-        timing = replace(timing, timezone=timezone)
+    if (command.cron, command.every_ms, command.timezone) != (UNSET, UNSET, UNSET):
+        cron = None if command.cron is UNSET else command.cron
+        every_ms = None if command.every_ms is UNSET else command.every_ms
+        if cron is None and every_ms is None:
+            cron, every_ms = timing.cron or None, timing.every_ms or None
+        usual = None if cron is None else timing.timezone
+        timezone = usual if command.timezone is UNSET else command.timezone
+        timing = _timing(node, (cron, every_ms, timezone), now)
     parts = {
         "value": command.value,
         "key": command.message_key,
-        "headers": command.headers,
+        "headers": command.headers if command.headers is UNSET else tuple(command.headers),
         "priority": command.priority,
     }
     rest = {
@@ -217,16 +224,26 @@ def _find(node: "Node", topic: str, key: str) -> tuple[Partition, Schedule]:
 
 def _described(partition: Partition, schedule: Schedule) -> ScheduleDescription:
     stored, (due_ns, problem) = schedule.stored, partition.timetable.due_of(schedule)
-    last_due_ns = None if schedule.mark is None else schedule.mark.due_ns
+    recurrence = stored.recurrence
+    timing, message = recurrence.timing, recurrence.message
     return ScheduleDescription(
-        partition.topic,
-        partition.number,
-        stored.key,
-        stored.version,
-        stored.recurrence,
-        last_due_ns,
-        due_ns,
-        problem,
+        topic=partition.topic,
+        partition=partition.number,
+        key=stored.key,
+        version=stored.version,
+        cron=timing.cron or None,
+        every_ms=timing.every_ms or None,
+        timezone=timing.timezone if timing.cron else None,
+        missed=recurrence.missed,
+        is_paused=recurrence.is_paused,
+        last_due_ns=None if schedule.mark is None else schedule.mark.due_ns,
+        next_due_ns=due_ns,
+        problem=problem or None,
+        message_key=message.key,
+        value=message.value,
+        headers=message.headers,
+        priority=message.priority,
+        ttl_ms=recurrence.ttl_ms,
     )
 
 

@@ -1,5 +1,6 @@
-"""All routes. A new one is an entry in the ROUTES of its module, and a new module is a line here."""
+"""All routes: of commands, whose classes say them, and those of people and other servers, in the ROUTES of a module."""
 
+from ...api import schedules
 from . import (
     administration,
     answers,
@@ -21,13 +22,13 @@ from . import (
     pipelines,
     publish,
     queries,
-    schedules,
     schema_settings,
     schemas,
     topics,
     transaction_answers,
     transactions,
 )
+from .command_routes import routes_of
 from .routing import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -45,7 +46,7 @@ ROUTES: tuple[Route, ...] = (
     *transaction_answers.ROUTES,
     *commits.ROUTES,
     *delays.ROUTES,
-    *schedules.ROUTES,
+    *routes_of(schedules),
     *lanes.ROUTES,
     *groups.ROUTES,
     *members.ROUTES,

@@ -1,0 +1,159 @@
+"""Commands from JSON, and replies as JSON: functions that are made once from the types of their fields.
+
+Each form (`api/forms.py`) is written in one way. A field is named without what its form or type says already:
+`next_due_ns` is `next_due`, `is_paused` is `paused`, and `ttl_ms` is `ttl` where a client writes "30s". A field that
+has a default may be null, which says nothing, unless null or nothing at all mean something else to it.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache, reduce
+from operator import or_
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ..forms import Form
+from ..units import time_text
+from .messages import (
+    PRIORITY_NAMES,
+    Content,
+    ContentOut,
+    HeadersIn,
+    Int64,
+    bytes_of,
+    content_of,
+    headers_out,
+    pairs_of,
+    priority_of,
+)
+from .times import Span, span_ms, time_ns
+
+
+class _Written(NamedTuple):
+    """How values of a form are written: the types that clients send and get, and the functions between.
+
+    `suffixes`: what the name of a field ends with that is left out of what is sent, and of what is answered.
+    """
+
+    sent: tuple[Any, ...] = ()
+    read: Callable[[str, Any], Any] | None = None
+    answered: tuple[Any, ...] = ()
+    show: Callable[[Any], Any] | None = None
+    suffixes: tuple[str, str] = ("", "")
+
+
+_PLAIN = _Written()
+_WRITTEN: Mapping[Form, _Written] = {
+    Form.MOMENT: _Written((str,), time_ns, (str,), time_text, ("_ns", "_ns")),
+    Form.SPAN: _Written((Span,), span_ms, (int,), None, ("_ms", "")),
+    Form.CONTENT: _Written((Content,), lambda _, sent: bytes_of(sent), (ContentOut,), content_of),
+    Form.HEADERS: _Written(
+        (HeadersIn,),
+        lambda _, sent: pairs_of(sent),
+        (list[tuple[str, ContentOut]],),
+        lambda headers: headers_out(headers, is_base64=False),
+    ),
+    Form.PRIORITY: _Written(
+        (Int64, str), lambda _, sent: priority_of(sent), (str,), PRIORITY_NAMES.__getitem__
+    ),
+}
+
+
+def _types(kind: Any) -> tuple[list[Any], Form | None]:
+    """The types that a field may have beside the one that has a form, and that form."""
+    kinds, form = [], None
+    for part in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+        found = [meta for meta in getattr(part, "__metadata__", ()) if isinstance(meta, Form)]
+        form = found[0] if found else form
+        kinds += [] if found else [part]
+    return kinds, form
+
+
+class Reader(NamedTuple):
+    """The struct that a client's JSON, or its query, is decoded to, and the fields of the command that come of it."""
+
+    kind: type[msgspec.Struct]
+    read: Callable[[Any], dict[str, Any]]
+
+
+@cache
+def reader_of(kind: type[msgspec.Struct], left_out: frozenset[str] = frozenset()) -> Reader:
+    """Reads the fields of a command, without those that are said elsewhere, such as in the path."""
+    fields: list[tuple[str, Any, Any]] = []
+    steps: list[tuple[str, str, Callable[[str, Any], Any] | None, bool]] = []
+    hints = get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        if field.name in left_out:
+            continue
+        kinds, form = _types(hints[field.name])
+        written = _PLAIN if form is None else _WRITTEN[form]
+        name = _short(field.name, written.suffixes[0])
+        says_null = NoneType in kinds or UnsetType in kinds
+        kinds = [Int64 if kind is int else kind for kind in kinds] + [*written.sent]
+        if not field.required:
+            kinds += [UnsetType] if says_null else [UnsetType, None]
+        default = msgspec.NODEFAULT if field.required else UNSET
+        fields.append((name, reduce(or_, kinds), default))
+        steps.append((name, field.name, written.read, says_null))
+    struct = msgspec.defstruct(
+        f"{kind.__name__}In",
+        fields,
+        forbid_unknown_fields=True,
+        kw_only=True,
+        namespace={"__doc__": kind.__doc__},
+    )
+
+    def read(sent: Any) -> dict[str, Any]:
+        said: dict[str, Any] = {}
+        for name, field, convert, says_null in steps:
+            value = getattr(sent, name)
+            if value is UNSET or (value is None and not says_null):
+                continue
+            said[field] = value if convert is None or value is None else convert(name, value)
+        return said
+
+    return Reader(struct, read)
+
+
+class Writer(NamedTuple):
+    """The struct that documents an answer, and the answer as JSON has it, from what has its fields."""
+
+    kind: type[msgspec.Struct]
+    show: Callable[[Any], dict[str, Any]]
+
+
+@cache
+def writer_of(kind: type) -> Writer:
+    """Shows the fields of a reply."""
+    fields: list[tuple[str, Any]] = []
+    steps: list[tuple[str, str, Callable[[Any], Any] | None]] = []
+    for field, hint in get_type_hints(kind, include_extras=True).items():
+        kinds, form = _types(hint)
+        written = _PLAIN if form is None else _WRITTEN[form]
+        name = _short(field, written.suffixes[1])
+        fields.append((name, reduce(or_, [*kinds, *written.answered])))
+        steps.append((name, field, written.show))
+    name = kind.__name__.removesuffix("Description")
+    struct = msgspec.defstruct(f"{name}Out", fields, namespace={"__doc__": kind.__doc__})
+
+    def show(reply: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = {}
+        for name, field, convert in steps:
+            value = getattr(reply, field)
+            answer[name] = value if convert is None or value is None else convert(value)
+        return answer
+
+    return Writer(struct, show)
+
+
+def _short(field: str, suffix: str) -> str:
+    return field.removesuffix(suffix).removeprefix("is_")
+
+
+def json_of(reply: object) -> dict[str, Any]:
+    """A reply as HTTP answers it, of values that JSON has."""
+    kind: type = type(reply)
+    answer: dict[str, Any] = msgspec.to_builtins(writer_of(kind).show(reply))
+    return answer
