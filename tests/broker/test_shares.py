@@ -20,7 +20,7 @@ from penstock.api.commits import ListCommitNames, OpenStaging, ResetCommitName
 from penstock.api.groups import CloseGroup, ListGroups, OpenGroup
 from penstock.api.keys import CreateKey, RevokeKey
 from penstock.api.principals import LOCAL, Principal, Role
-from penstock.api.queries import ForgetQueryStart, KeepQueryStart, QueryStart, SeeQueryStart
+from penstock.api.queries import ForgetQueryStart, KeepQueryStart, SeeQueryStart
 from penstock.api.transactions import InitProducer, ListTransactions
 from penstock.config import LimitsConfig
 from penstock.errors import (
@@ -54,7 +54,7 @@ WEEK_MS = 7 * 24 * HOUR_MS
 
 
 def start_of(name: str, offset: int = 1) -> KeepQueryStart:
-    return KeepQueryStart(QueryStart(name, {"a/0": offset}, {"a": 1}, f"from {offset}"))
+    return KeepQueryStart(name, {"a/0": offset}, {"a": 1}, f"from {offset}")
 
 
 FILL: dict[str, Callable[[str], Command[Any]]] = {
@@ -212,7 +212,7 @@ def test_a_share_in_bytes_counts_what_a_client_decides() -> None:
     world.topic(1, "a")
     long = {f"a/{number}": 0 for number in range(100)}
     with pytest.raises(ShareFull) as refused:
-        execute(world, ANN, KeepQueryStart(QueryStart("q", long, {}, "latest")))
+        execute(world, ANN, KeepQueryStart("q", long, {}, "latest"))
     assert refused.value.fields["kind"] == "bytes of query starts"
     for offset in range(1, 20):  # In place of the one before.
         execute(world, ANN, start_of("q", offset))

@@ -144,7 +144,7 @@ EXAMPLES: Mapping[Kinds, Callable[[Scene], Command[Any]]] = {
     publish.ScheduleValues: lambda scene: publish.ScheduleValues(
         scene.topic(), [b"a", b"b"], scene.due_ns
     ),
-    queries.KeepQueryStart: lambda scene: queries.KeepQueryStart(scene.start()),
+    queries.KeepQueryStart: lambda scene: scene.start(),
     queries.ForgetQueryStart: lambda scene: queries.ForgetQueryStart(scene.query()),
     schedules.CreateSchedule: lambda scene: schedules.CreateSchedule(
         scene.topic(), KEY, every_ms=3_600_000, value=b"again"

@@ -13,7 +13,7 @@ from penstock.api.keys import CreateKey
 from penstock.api.members import JoinGroup, PollMember
 from penstock.api.principals import Role
 from penstock.api.publish import Delayed, Publish, Schedule
-from penstock.api.queries import KeepQueryStart, QueryStart
+from penstock.api.queries import KeepQueryStart
 from penstock.api.receipts import read_receipt
 from penstock.api.schedules import CreateSchedule
 from penstock.api.schemas import Level, NewSchema, RegisterSchema, SetCompatibility, SetMode
@@ -164,8 +164,8 @@ class Scene:
 
     def query(self) -> str:
         start = self.start()
-        self.run(KeepQueryStart(start))
+        self.run(start)
         return start.query
 
-    def start(self) -> QueryStart:
-        return QueryStart(self.name(), {f"{self.topic()}/1": 0}, {}, "asked")
+    def start(self) -> KeepQueryStart:
+        return KeepQueryStart(self.name(), {f"{self.topic()}/1": 0}, {}, "asked")

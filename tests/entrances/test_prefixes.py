@@ -21,7 +21,7 @@ from penstock.api.json.pipelines import PipelineIn
 from penstock.api.keys import CreateKey, NewKey
 from penstock.api.principals import LOCAL, Principal, Role
 from penstock.api.publish import Delayed, Publish, Schedule
-from penstock.api.queries import KeepQueryStart, QueryStart
+from penstock.api.queries import KeepQueryStart
 from penstock.api.receipts import read_receipt
 from penstock.api.schedules import CreateSchedule
 from penstock.api.schemas import DescribeVersion, NewSchema, RegisterSchema
@@ -74,7 +74,7 @@ class Scene:
         report = PipelineIn(kind="stream", state="running", topics=[*TOPICS], target="foreign")
         broker.app.pipelines.report("p", report, 0, 60)
         offsets = {f"{topic}/0": 0 for topic in TOPICS}
-        self.run(KeepQueryStart(QueryStart("start", offsets, {}, "asked")))
+        self.run(KeepQueryStart("start", offsets, {}, "asked"))
         broker.driver.settle()
         self.run(CreateKey("other", Role.READONLY, ("foreign.",)))
         self.key: NewKey = self.run(CreateKey("reader", Role.ADMIN, ("mine.",)))

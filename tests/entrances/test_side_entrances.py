@@ -91,8 +91,7 @@ def _ended(scene: Scene) -> list[Command[Any]]:
 def _asked(scene: Scene) -> list[Command[Any]]:
     start = scene.start()
     (topic,) = (place.partition("/")[0] for place in start.offsets)
-    kept = queries.KeepQueryStart(start)
-    return [kept, queries.ForgetQueryStart(start.query), topics.DeleteTopic(topic)]
+    return [start, queries.ForgetQueryStart(start.query), topics.DeleteTopic(topic)]
 
 
 # What is made, and the commands that end it.

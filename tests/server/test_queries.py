@@ -89,11 +89,11 @@ def test_starts_survive_a_restart_and_a_snapshot():
     disk, now = SimDisk(), Now(1, 1)
     for _ in range(2):
         node = Node(disk, now=now, entropy=Random(1))
-        keep = KeepQueryStart(QueryStart("q", {"a/0": 5}, {"a": 1}, "latest"))
+        keep = KeepQueryStart("q", {"a/0": 5}, {"a": 1}, "latest")
         assert node.execute(keep, LOCAL, now).outcome().offsets == {"a/0": 5}
         node.close()
     node = Node(disk, now=now, entropy=Random(1))
-    moved = KeepQueryStart(QueryStart("q", {"a/0": 8}, {"a": 1}, "latest"))
+    moved = KeepQueryStart("q", {"a/0": 8}, {"a": 1}, "latest")
     assert node.execute(moved, LOCAL, now).outcome().offsets == {"a/0": 5}
     node.execute(ForgetQueryStart("q"), LOCAL, now).outcome()
     assert node.execute(moved, LOCAL, now).outcome().offsets == {"a/0": 8}
@@ -105,10 +105,8 @@ def test_a_full_list_of_starts_takes_no_more_and_loses_none():
     node = Node(disk, now=now, entropy=Random(1), limits=limits)
 
     def keep(name: str, **more: object) -> QueryStart:
-        start = QueryStart(
-            **{"query": name, "offsets": {"a/0": 1}, "ids": {}, "asked": "x", **more}
-        )
-        return node.execute(KeepQueryStart(start), LOCAL, now).outcome()
+        start = {"query": name, "offsets": {"a/0": 1}, "ids": {}, "asked": "x", **more}
+        return node.execute(KeepQueryStart(**start), LOCAL, now).outcome()
 
     for name in ("p", "q", "r"):
         keep(name)

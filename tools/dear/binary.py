@@ -16,7 +16,7 @@ from penstock.api.frames import read_header
 from penstock.api.groups import Commit, PartitionOffset
 from penstock.api.keys import CreateKey, ListKeys, RevokeKey
 from penstock.api.principals import Role
-from penstock.api.queries import KeepQueryStart, QueryStart
+from penstock.api.queries import KeepQueryStart
 from penstock.api.schemas import NewSchema, RegisterSchema
 from penstock.api.topics import CreateTopic, DeleteTopic, ListTopics
 from penstock.api.wire import CALLS, decode_command
@@ -70,7 +70,7 @@ def _own_subject(wire: FrameWire, _names: Names) -> None:
 
 
 def _own_query(wire: FrameWire, _names: Names) -> None:
-    wire.run(KeepQueryStart(QueryStart(OWN, {f"{BIG}/0": 0}, {BIG: 1}, "asked")))
+    wire.run(KeepQueryStart(OWN, {f"{BIG}/0": 0}, {BIG: 1}, "asked"))
 
 
 def _own_staging(wire: FrameWire, _names: Names) -> None:

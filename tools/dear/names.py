@@ -9,7 +9,7 @@ from penstock.api.keys import CreateKey, ListKeys, RotateKey
 from penstock.api.members import JoinGroup
 from penstock.api.principals import Role
 from penstock.api.publish import Delayed, Publish, PublishValues, Schedule
-from penstock.api.queries import KeepQueryStart, QueryStart
+from penstock.api.queries import KeepQueryStart
 from penstock.api.schedules import CreateSchedule
 from penstock.api.schemas import NewSchema, RegisterSchema
 from penstock.api.topics import CreateTopic, DescribeLayouts, ListTopics
@@ -136,8 +136,7 @@ def _register(wire: FrameWire) -> None:
         key = f"schedule-{number}"
         wire.run(CreateSchedule(LETTERS, key, every_ms=24 * _HOUR_MS, value=b"again"))
     for number in range(QUERIES):
-        start = QueryStart(f"query-{number}", {f"{BIG}/0": 0}, {BIG: 1}, "asked")
-        wire.run(KeepQueryStart(start))
+        wire.run(KeepQueryStart(f"query-{number}", {f"{BIG}/0": 0}, {BIG: 1}, "asked"))
 
 
 def _key(wire: FrameWire, role: Role) -> str:

@@ -20,6 +20,13 @@ class Form(Enum):
     CONTENT = "a key or a value of a message"
     HEADERS = "headers of a message"
     PRIORITY = "the priority of a message"
+    NAMES = "names, separated by commas"
+
+
+class Named(NamedTuple):
+    """The name of a field for people, where it has another one in Python."""
+
+    name: str
 
 
 MomentNs = Annotated[int, Form.MOMENT]

@@ -1,16 +1,21 @@
 """What engines such as Spark ask for: the ends of many partitions, files of messages, where a query first began."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeVar
 
 import msgspec
 
+from ..errors import DamagedBatch, NotFound, ShareFull
 from .bounds import DISTINCT, NAMES_MAX, Within, items
-from .command import Command
+from .command import Command, Errors
+from .forms import Form, Http, MomentNs, Named
 from .principals import Action
 
 HOLD_MS_MAX = 3_600_000
 ASKED_CHARACTERS_MAX = 64 << 10
+_START = "/queries/{query}/start"
+
+R = TypeVar("R")
 
 
 class PartitionEnds(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,11 +46,16 @@ class ListEnds(Command[EndsReply], frozen=True):
     PartitionFaulty: a reader that plans by this would take it for a partition that there never was.
     """
 
-    action: ClassVar[Action] = Action.SEE_TOPICS
-    is_query: ClassVar[bool] = True
-    is_walk: ClassVar[bool] = True
-    names: Annotated[Sequence[str], items(NAMES_MAX), DISTINCT]
-    at_ns: int | None = None
+    action = Action.SEE_TOPICS
+    is_query = True
+    is_walk = True
+    http = Http("GET", "/offsets", "Ends of all partitions of some topics")
+    tag = "read"
+    errors = (DamagedBatch,)
+    names: Annotated[
+        Sequence[str], items(NAMES_MAX, least=1), DISTINCT, Form.NAMES, Named("topics")
+    ]
+    at_ns: MomentNs | None = None
 
     def topics(self) -> Iterable[str]:
         return self.names
@@ -98,31 +108,46 @@ class QueryStart(msgspec.Struct, frozen=True):
         return {place.rpartition("/")[0] for place in self.offsets} | self.ids.keys()
 
 
-class KeepQueryStart(Command[QueryStart], frozen=True):
+class _OfQuery(Command[R], frozen=True):
+    tag = "read"
+    errors: ClassVar[Errors] = (NotFound,)
+    query: str
+
+
+class KeepQueryStart(_OfQuery[QueryStart], frozen=True):
     """Keep where a query first began. The reply is what is kept already if it asked for the same, else this start.
 
     Forbidden: what is kept under the name is of topics that the principal does not reach. ShareFull.
     """
 
-    action: ClassVar[Action] = Action.COMMIT
-    is_structural: ClassVar[bool] = True
-    start: QueryStart
+    action = Action.COMMIT
+    is_structural = True
+    http = Http("POST", _START, "Keep where a query first began; the first answer stays")
+    errors = (ShareFull,)
+    offsets: Annotated[Mapping[str, int], items(NAMES_MAX)]
+    ids: Annotated[Mapping[str, int], items(NAMES_MAX)]
+    asked: Annotated[str, items(ASKED_CHARACTERS_MAX)]
+
+    @property
+    def start(self) -> QueryStart:
+        """What is to be kept."""
+        return QueryStart(self.query, self.offsets, self.ids, self.asked)
 
     def topics(self) -> Iterable[str]:
         return self.start.topics()
 
 
-class SeeQueryStart(Command[QueryStart], frozen=True):
+class SeeQueryStart(_OfQuery[QueryStart], frozen=True):
     """Where a query first began. NotFound; Forbidden: in topics that the principal does not reach."""
 
-    action: ClassVar[Action] = Action.SEE_GROUPS
-    is_query: ClassVar[bool] = True
-    query: str
+    action = Action.SEE_GROUPS
+    is_query = True
+    http = Http("GET", _START, "Where a query first began")
 
 
-class ForgetQueryStart(Command[None], frozen=True):
+class ForgetQueryStart(_OfQuery[None], frozen=True):
     """A query has done its first batch, or is wanted no more. NotFound; Forbidden, as for seeing it."""
 
-    action: ClassVar[Action] = Action.COMMIT
-    is_structural: ClassVar[bool] = True
-    query: str
+    action = Action.COMMIT
+    is_structural = True
+    http = Http("DELETE", _START, "Forget where a query first began", 204)

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ..api.queries import ForgetQueryStart, KeepQueryStart, QueryStart
+from ..api.queries import ForgetQueryStart, KeepQueryStart
 from ..client import Client
 from ..errors import NotFound, OffsetOutOfRange, Unavailable
 from .batch import Task, read_task
@@ -99,8 +99,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets = resolve(ends, self.asked, self.asked.start, "startingOffsets")
         ids = ids_of(ends.query())
         if self.asked.query is not None and offsets:
-            start = QueryStart(self.asked.query, offsets, ids, self._words())
-            kept = self.client.execute(KeepQueryStart(start))
+            start = KeepQueryStart(self.asked.query, offsets, ids, self._words())
+            kept = self.client.execute(start)
             offsets, ids = dict(kept.offsets), dict(kept.ids)
         return StreamOffset(offsets, ids, is_first=True)
 

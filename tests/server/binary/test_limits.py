@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from msgspec.structs import astuple
 
 from penstock.api.consume import Poll
 from penstock.api.delays import DescribeDelays
@@ -155,13 +156,13 @@ def test_a_role_and_prefixes_hold_as_over_http(guarded, opened):
 def test_what_is_kept_of_a_query_is_asked_for_by_prefix(guarded, opened):
     _, admin = guarded
     kept = QueryStart("daily", {"other/0": 3}, {"other": 1}, "latest")
-    admin.call(KeepQueryStart(kept))
+    admin.call(KeepQueryStart(*astuple(kept)))
     mine = opened(admin.call(CreateKey("mine-consumer", Role.CONSUMER, ("mine-",))).text)
     for asked in ("latest", "earliest"):
         with pytest.raises(Forbidden):
-            mine.call(KeepQueryStart(QueryStart("daily", {"mine-a/0": 9}, {"mine-a": 2}, asked)))
+            mine.call(KeepQueryStart("daily", {"mine-a/0": 9}, {"mine-a": 2}, asked))
     with pytest.raises(Forbidden):
-        mine.call(KeepQueryStart(QueryStart("more", {"mine-a/0": 9}, {"other": 2}, "latest")))
+        mine.call(KeepQueryStart("more", {"mine-a/0": 9}, {"other": 2}, "latest"))
     for command in (SeeQueryStart("daily"), ForgetQueryStart("daily")):
         with pytest.raises(Forbidden) as refused:
             mine.call(command)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from functools import cache, reduce
 from operator import or_
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..forms import Form
+from ..forms import Form, Named
 from ..units import time_text
 from .messages import (
     PRIORITY_NAMES,
@@ -58,17 +58,40 @@ _WRITTEN: Mapping[Form, _Written] = {
     Form.PRIORITY: _Written(
         (Int64, str), lambda _, sent: priority_of(sent), (str,), PRIORITY_NAMES.__getitem__
     ),
+    Form.NAMES: _Written((str,), lambda _, sent: [name for name in sent.split(",") if name]),
 }
 
 
-def _types(kind: Any) -> tuple[list[Any], Form | None]:
-    """The types that a field may have beside the one that has a form, and that form."""
-    kinds, form = [], None
+class _Type(NamedTuple):
+    """The types that a field may have beside the one that has a form, how that is written, and the field's own name."""
+
+    kinds: list[Any]
+    written: _Written
+    name: str
+
+    def short(self, field: str, suffix: str) -> str:
+        return self.name or field.removesuffix(suffix).removeprefix("is_")
+
+
+def _type_of(kind: Any) -> _Type:
+    kinds, written, name = [], _PLAIN, ""
     for part in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
-        found = [meta for meta in getattr(part, "__metadata__", ()) if isinstance(meta, Form)]
-        form = found[0] if found else form
-        kinds += [] if found else [part]
-    return kinds, form
+        metas = getattr(part, "__metadata__", ())
+        forms = [meta for meta in metas if isinstance(meta, Form)]
+        name = next((meta.name for meta in metas if isinstance(meta, Named)), name)
+        written = _WRITTEN[forms[0]] if forms else written
+        kinds += [] if forms else [part]
+    return _Type(kinds, written, name)
+
+
+def _in_64_bits(kind: Any) -> Any:
+    """The type with whole numbers that can be stored: JSON has others, too."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is int:
+        return Int64
+    if origin is Annotated:
+        return Annotated[(_in_64_bits(arguments[0]), *arguments[1:])]
+    return origin[tuple(map(_in_64_bits, arguments))] if origin is not None else kind
 
 
 class Reader(NamedTuple):
@@ -87,16 +110,15 @@ def reader_of(kind: type[msgspec.Struct], left_out: frozenset[str] = frozenset()
     for field in msgspec.structs.fields(kind):
         if field.name in left_out:
             continue
-        kinds, form = _types(hints[field.name])
-        written = _PLAIN if form is None else _WRITTEN[form]
-        name = _short(field.name, written.suffixes[0])
-        says_null = NoneType in kinds or UnsetType in kinds
-        kinds = [Int64 if kind is int else kind for kind in kinds] + [*written.sent]
+        found = _type_of(hints[field.name])
+        name = found.short(field.name, found.written.suffixes[0])
+        says_null = NoneType in found.kinds or UnsetType in found.kinds
+        kinds = [*map(_in_64_bits, found.kinds), *found.written.sent]
         if not field.required:
             kinds += [UnsetType] if says_null else [UnsetType, None]
         default = msgspec.NODEFAULT if field.required else UNSET
         fields.append((name, reduce(or_, kinds), default))
-        steps.append((name, field.name, written.read, says_null))
+        steps.append((name, field.name, found.written.read, says_null))
     struct = msgspec.defstruct(
         f"{kind.__name__}In",
         fields,
@@ -121,7 +143,7 @@ class Writer(NamedTuple):
     """The struct that documents an answer, and the answer as JSON has it, from what has its fields."""
 
     kind: type[msgspec.Struct]
-    show: Callable[[Any], dict[str, Any]]
+    show: Callable[[Any], Any]
 
 
 @cache
@@ -130,11 +152,12 @@ def writer_of(kind: type) -> Writer:
     fields: list[tuple[str, Any]] = []
     steps: list[tuple[str, str, Callable[[Any], Any] | None]] = []
     for field, hint in get_type_hints(kind, include_extras=True).items():
-        kinds, form = _types(hint)
-        written = _PLAIN if form is None else _WRITTEN[form]
-        name = _short(field, written.suffixes[1])
-        fields.append((name, reduce(or_, [*kinds, *written.answered])))
-        steps.append((name, field, written.show))
+        found = _type_of(hint)
+        name = found.short(field, found.written.suffixes[1])
+        fields.append((name, reduce(or_, [*found.kinds, *found.written.answered])))
+        steps.append((name, field, found.written.show))
+    if all(name == field and show is None for name, field, show in steps):
+        return Writer(kind, lambda reply: reply)
     name = kind.__name__.removesuffix("Description")
     struct = msgspec.defstruct(f"{name}Out", fields, namespace={"__doc__": kind.__doc__})
 
@@ -146,10 +169,6 @@ def writer_of(kind: type) -> Writer:
         return answer
 
     return Writer(struct, show)
-
-
-def _short(field: str, suffix: str) -> str:
-    return field.removesuffix(suffix).removeprefix("is_")
 
 
 def json_of(reply: object) -> dict[str, Any]:

@@ -1,17 +1,10 @@
-"""What engines such as Spark ask for, as JSON."""
+"""Files of messages as JSON."""
 
 import msgspec
 
 from ..queries import SealedFile
 from .messages import Int64, Strict
 from .times import Span
-
-
-class EndsQuery(Strict):
-    """Topics, separated by commas; with a time also the first offset that was stored at it or later."""
-
-    topics: str
-    at: str | None = None
 
 
 class FilesIn(Strict):
@@ -31,11 +24,3 @@ class FilesOut(msgspec.Struct):
     data_dir: str | None
     seed: int
     files: list[SealedFile]
-
-
-class StartIn(Strict):
-    """Offsets by "topic/partition", ids by topic, and in the query's own words what it asked for."""
-
-    offsets: dict[str, Int64]
-    ids: dict[str, Int64]
-    asked: str

@@ -1,5 +1,6 @@
 """All routes: of commands, whose classes say them, and those of people and other servers, in the ROUTES of a module."""
 
+from ...api import queries as api_queries
 from ...api import schedules
 from . import (
     administration,
@@ -39,6 +40,7 @@ ROUTES: tuple[Route, ...] = (
     *topics.ROUTES,
     *publish.ROUTES,
     *fetch.ROUTES,
+    *routes_of(api_queries),
     *queries.ROUTES,
     *consume.ROUTES,
     *answers.ROUTES,
