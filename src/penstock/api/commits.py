@@ -1,17 +1,22 @@
 """Named commits: messages that are staged for a sequence of a name, and the commit that publishes them once."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from ..errors import NotFound, PartitionFaulty
 from ..model import Buffer, Message
 from .answers import LeaseAnswer, check_answers
 from .bounds import DISTINCT, MESSAGES_MAX, NAMES_MAX, PAGE_MAX, PUBLISH_MESSAGES_MAX, Within, items
 from .command import EVERY_TOPIC, Command
+from .forms import Http, Named
 from .principals import Action
 from .publish import Delayed
-from .transactions import MESSAGES_STAGED, Participant, Placed, Staged
+from .transactions import MESSAGES_STAGED, Participant, Places, Staged
+
+R = TypeVar("R")
 
 
 class OpenStaging(Command[str], frozen=True):
@@ -115,9 +120,9 @@ class NamedCommit(NamedTuple):
     name: str
     sequence: int
     last_sequence: int
-    is_repeat: bool
+    is_repeat: Annotated[bool, Named("already_committed")]
     is_complete: bool
-    places: tuple[Placed, ...]
+    places: Places
 
 
 class CommitStagings(Command[NamedCommit], frozen=True):
@@ -147,7 +152,10 @@ class CommitStagings(Command[NamedCommit], frozen=True):
 class DropStagings(Command[int], frozen=True):
     """Give stagings up before their commit; how many there were. Unknown ones are gone already."""
 
-    action: ClassVar[Action] = Action.PUBLISH
+    action = Action.PUBLISH
+    http = Http("POST", "/stagings/drop", "Give stagings up before their commit", items="dropped")
+    tag = "commits"
+    errors = (PartitionFaulty,)
     stagings: Annotated[Sequence[str], items(MESSAGES_MAX), DISTINCT]
 
 
@@ -174,38 +182,46 @@ class CommitNameFacts(msgspec.Struct, frozen=True):
     # Whether all partitions have published their part.
     is_complete: bool
     is_one_off: bool
-    places: tuple[Placed, ...]
+    places: Places
     staging_count: int
     staged_messages: int
     staged_bytes: int
     # What the last commit holds, in words of its client; empty if it said none.
     fingerprint: str = ""
     # Of one name that is asked for; not in a list.
-    stagings: tuple[StagingFacts, ...] = ()
+    stagings: tuple[StagingFacts, ...] | UnsetType = UNSET
 
 
-class ListCommitNames(Command[list[CommitNameFacts]], frozen=True):
+class _SeeNames(Command[R], frozen=True):
+    action = Action.SEE_TRANSACTIONS
+    is_query = True
+    tag = "commits"
+
+    def topics(self) -> Iterable[str]:
+        return EVERY_TOPIC
+
+
+class ListCommitNames(_SeeNames[list[CommitNameFacts]], frozen=True):
     """Names of commits, ordered by name."""
 
-    action: ClassVar[Action] = Action.SEE_TRANSACTIONS
-    is_query: ClassVar[bool] = True
-    is_walk: ClassVar[bool] = True
-    after: str = ""
+    is_walk = True
+    http = Http(
+        "GET",
+        "/commits",
+        "Names of commits: the last commit of each, and what is staged",
+        items="commits",
+        cursor="name",
+    )
+    after: Annotated[str, Named("cursor")] = ""
     limit: Annotated[int, Within(1, PAGE_MAX + 1, is_cut=True)] = 1000
 
-    def topics(self) -> Iterable[str]:
-        return EVERY_TOPIC
 
-
-class DescribeCommitName(Command[CommitNameFacts], frozen=True):
+class DescribeCommitName(_SeeNames[CommitNameFacts], frozen=True):
     """One name, with its stagings. NotFound."""
 
-    action: ClassVar[Action] = Action.SEE_TRANSACTIONS
-    is_query: ClassVar[bool] = True
+    http = Http("GET", "/commits/{commit=name}", "One name of commits, with its stagings")
+    errors = (NotFound, PartitionFaulty)
     name: str
-
-    def topics(self) -> Iterable[str]:
-        return EVERY_TOPIC
 
 
 class ResetCommitName(Command[CommitNameFacts], frozen=True):

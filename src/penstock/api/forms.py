@@ -21,6 +21,7 @@ class Form(Enum):
     HEADERS = "headers of a message"
     PRIORITY = "the priority of a message"
     NAMES = "names, separated by commas"
+    CURSOR = "the number of the last item of a page"
 
 
 class Named(NamedTuple):
@@ -40,8 +41,9 @@ class Http(NamedTuple):
     """The route of a command. Fields that the path does not name are in the body, or in the query where there is none.
 
     `{key}` in a path is the field of this name, `{schedule=key}` the field `key` under another one. A reply that is a
-    list is under the name `items`. `answer` names fields of the reply and of the command, if the answer has not those
-    of the reply.
+    list, or a number, is under the name `items`. With `cursor`, a field of its items, a list is a page: the next one
+    goes on `after` that of the last item. `answer` names fields of the reply and of the command, if the answer has not
+    those of the reply. `is_of_topics`: a key with prefixes may be refused, though the path names no topic.
     """
 
     method: str
@@ -49,4 +51,6 @@ class Http(NamedTuple):
     summary: str
     status: int = 200
     items: str = ""
+    cursor: str = ""
     answer: tuple[str, ...] = ()
+    is_of_topics: bool = False

@@ -49,7 +49,7 @@ class ListEnds(Command[EndsReply], frozen=True):
     action = Action.SEE_TOPICS
     is_query = True
     is_walk = True
-    http = Http("GET", "/offsets", "Ends of all partitions of some topics")
+    http = Http("GET", "/offsets", "Ends of all partitions of some topics", is_of_topics=True)
     tag = "read"
     errors = (DamagedBatch,)
     names: Annotated[
@@ -122,7 +122,9 @@ class KeepQueryStart(_OfQuery[QueryStart], frozen=True):
 
     action = Action.COMMIT
     is_structural = True
-    http = Http("POST", _START, "Keep where a query first began; the first answer stays")
+    http = Http(
+        "POST", _START, "Keep where a query first began; the first answer stays", is_of_topics=True
+    )
     errors = (ShareFull,)
     offsets: Annotated[Mapping[str, int], items(NAMES_MAX)]
     ids: Annotated[Mapping[str, int], items(NAMES_MAX)]
@@ -142,7 +144,7 @@ class SeeQueryStart(_OfQuery[QueryStart], frozen=True):
 
     action = Action.SEE_GROUPS
     is_query = True
-    http = Http("GET", _START, "Where a query first began")
+    http = Http("GET", _START, "Where a query first began", is_of_topics=True)
 
 
 class ForgetQueryStart(_OfQuery[None], frozen=True):
@@ -150,4 +152,4 @@ class ForgetQueryStart(_OfQuery[None], frozen=True):
 
     action = Action.COMMIT
     is_structural = True
-    http = Http("DELETE", _START, "Forget where a query first began", 204)
+    http = Http("DELETE", _START, "Forget where a query first began", 204, is_of_topics=True)

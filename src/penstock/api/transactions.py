@@ -1,20 +1,25 @@
 """Transactions: sessions of producers, messages that are staged, and the commit or abort that ends it."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
+from ..errors import NotFound, PartitionFaulty, TransactionEnded
 from ..model import Buffer, Message, TopicPartition
 from .bounds import DISTINCT, NAMES_MAX, PAGE_MAX, PUBLISH_MESSAGES_MAX, Bound, Unit, Within, items
 from .command import EVERY_TOPIC, Command
+from .forms import Form, Http, Named
 from .principals import Action
 from .publish import Delayed
 
+_ONE = "/transactions/{transaction=transaction_id}"
 TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 15 * 60_000
 MESSAGES_STAGED = Bound("messages", Unit.ITEMS, 1, PUBLISH_MESSAGES_MAX)
 """Those that come at once and those that are delayed together."""
+
+R = TypeVar("R")
 
 
 class ProducerSession(NamedTuple):
@@ -144,7 +149,10 @@ class Placed(NamedTuple):
     topic: str
     partition: int
     offset: int
-    message_count: int
+    message_count: Annotated[int, Named("count")]
+
+
+Places = Annotated[tuple[Placed, ...], Named("offsets")]
 
 
 class TransactionEnd(NamedTuple):
@@ -159,7 +167,7 @@ class TransactionEnd(NamedTuple):
     state: str
     epoch: int
     is_complete: bool
-    places: tuple[Placed, ...]
+    places: Places
 
 
 class EndTransaction(OfProducer, Command[TransactionEnd], frozen=True):
@@ -185,9 +193,12 @@ class ForceAbort(Command[TransactionEnd], frozen=True):
     NotFound: there is no such producer, or it has no transaction. TransactionEnded: it is decided.
     """
 
-    action: ClassVar[Action] = Action.ABORT_TRANSACTION
-    takes_steps: ClassVar[bool] = True
-    audit_line: ClassVar[str] = "transaction {command.transaction_id} aborted"
+    action = Action.ABORT_TRANSACTION
+    takes_steps = True
+    audit_line = "transaction {command.transaction_id} aborted"
+    http = Http("POST", f"{_ONE}/force-abort", "Abort an open transaction of any producer")
+    tag = "transactions"
+    errors = (NotFound, TransactionEnded, PartitionFaulty)
     transaction_id: str
 
     def topics(self) -> Iterable[str]:
@@ -200,7 +211,7 @@ class Participant(NamedTuple):
     topic: str
     partition: int
     messages: int
-    size_bytes: int
+    size_bytes: Annotated[int, Named("bytes")]
     answers: int = 0
 
 
@@ -209,29 +220,43 @@ class Transaction(msgspec.Struct, frozen=True):
 
     transaction_id: str
     producer_id: int
-    name: str
+    name: Annotated[str, Named("transactional_id")]
     epoch: int
     state: str
-    timeout_ms: int
+    timeout_ms: Annotated[int, Named("transaction_timeout_ms")]
     # How long it is open; None if it is not.
     open_ms: int | None
     participants: tuple[Participant, ...]
-    places: tuple[Placed, ...]
+    places: Places
     reason: str
 
 
-class ListTransactions(Command[list[Transaction]], frozen=True):
-    """Transactions of all producers, ordered by producer id; those in one state, if it is given."""
-
-    action: ClassVar[Action] = Action.SEE_TRANSACTIONS
-    is_query: ClassVar[bool] = True
-    is_walk: ClassVar[bool] = True
-    state: str | None = None
-    after: int = -1
-    limit: Annotated[int, Within(1, PAGE_MAX + 1, is_cut=True)] = 1000
+class _SeeTransactions(Command[R], frozen=True):
+    action = Action.SEE_TRANSACTIONS
+    is_query = True
+    tag = "transactions"
 
     def topics(self) -> Iterable[str]:
         return EVERY_TOPIC
+
+
+class ListTransactions(_SeeTransactions[list[Transaction]], frozen=True):
+    """Transactions of all producers, ordered by producer id; those in one state, if it is given.
+
+    A state is one of Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort.
+    """
+
+    is_walk = True
+    http = Http(
+        "GET",
+        "/transactions",
+        "The open or last transaction of every producer",
+        items="transactions",
+        cursor="producer_id",
+    )
+    state: str | None = None
+    after: Annotated[int, Form.CURSOR, Named("cursor")] = -1
+    limit: Annotated[int, Within(1, PAGE_MAX + 1, is_cut=True)] = 1000
 
 
 class TransactionStats(msgspec.Struct, frozen=True):
@@ -242,25 +267,19 @@ class TransactionStats(msgspec.Struct, frozen=True):
     staged_bytes: int
     # How long the oldest open transaction is open; None: there is none.
     oldest_open_ms: int | None
+    active_transactions: int
 
 
-class SeeTransactionStats(Command[TransactionStats], frozen=True):
+class SeeTransactionStats(_SeeTransactions[TransactionStats], frozen=True):
     """How many transactions there are, and how much they have staged."""
 
-    action: ClassVar[Action] = Action.SEE_TRANSACTIONS
-    is_query: ClassVar[bool] = True
-    is_walk: ClassVar[bool] = True
-
-    def topics(self) -> Iterable[str]:
-        return EVERY_TOPIC
+    is_walk = True
+    http = Http("GET", "/transactions/stats", "Transactions by state, and what is staged")
 
 
-class DescribeTransaction(Command[Transaction], frozen=True):
+class DescribeTransaction(_SeeTransactions[Transaction], frozen=True):
     """One transaction, by its id. NotFound: it is neither the open one nor the last of its producer."""
 
-    action: ClassVar[Action] = Action.SEE_TRANSACTIONS
-    is_query: ClassVar[bool] = True
+    http = Http("GET", _ONE, "One transaction: what it has staged, or where its messages are")
+    errors = (NotFound, PartitionFaulty)
     transaction_id: str
-
-    def topics(self) -> Iterable[str]:
-        return EVERY_TOPIC

@@ -46,11 +46,11 @@ def row_of(one: "CommitNameFacts") -> dict[str, object]:
 def list_names(*, after: str, limit: int, broker: BrokerOptions, output: Output) -> None:
     """Show names of commits, with the last sequence of each and what is staged."""
     from ..api.commits import ListCommitNames
-    from ..api.json.commits import name_out
+    from ..api.json.forms import json_of
 
     with connected(broker) as client:
         found = client.execute(ListCommitNames(after, limit))
-    rows = map(row_of, found) if output.is_table else map(name_out, found)
+    rows = map(row_of, found) if output.is_table else map(json_of, found)
     output.rows(rows, _COLUMNS, empty="there are no named commits")
 
 
@@ -61,12 +61,12 @@ def list_names(*, after: str, limit: int, broker: BrokerOptions, output: Output)
 def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show where the messages of the last commit are, and what is staged for the next ones."""
     from ..api.commits import DescribeCommitName
-    from ..api.json.commits import details_out
+    from ..api.json.forms import json_of
 
     with connected(broker) as client:
         found = client.execute(DescribeCommitName(name))
     if not output.is_table:
-        output.record(details_out(found))
+        output.record(json_of(found))
         return
     offsets = [
         f"{one.topic}/{one.partition}/{one.offset}: {one.message_count}" for one in found.places
@@ -74,7 +74,7 @@ def show(name: str, *, broker: BrokerOptions, output: Output) -> None:
     staged = [
         f"{one.staging}: sequence {one.sequence}, {sum(each.messages for each in one.participants)}"
         f" messages of {one.writer} {one.attempt}".rstrip()
-        for one in found.stagings
+        for one in found.stagings or ()
     ]
     facts = {"complete": found.is_complete, "one_off": found.is_one_off, "holds": found.fingerprint}
     output.record({**row_of(found), **facts, "offsets": offsets, "staged": staged})
@@ -90,11 +90,11 @@ def reset(name: str, *, broker: BrokerOptions, output: Output) -> None:
     A writer that repeats a commit of before publishes it a second time.
     """
     from ..api.commits import ResetCommitName
-    from ..api.json.commits import name_out
+    from ..api.json.forms import json_of
 
     with connected(broker) as client:
         was = client.execute(ResetCommitName(name))
     last = (
         "nothing was committed" if was.sequence is None else f"its last commit was {was.sequence}"
     )
-    output.outcome(f"{name} is forgotten; {last}", name_out(was))
+    output.outcome(f"{name} is forgotten; {last}", json_of(was))

@@ -56,12 +56,12 @@ def list_transactions(
     *, state: str | None, limit: int, broker: BrokerOptions, output: Output
 ) -> None:
     """Show the open or last transaction of every producer."""
-    from ..api.json.transactions import transaction_out
+    from ..api.json.forms import json_of
     from ..api.transactions import ListTransactions
 
     with connected(broker) as client:
         found = client.execute(ListTransactions(state, limit=limit))
-    rows = map(row_of, found) if output.is_table else map(transaction_out, found)
+    rows = map(row_of, found) if output.is_table else map(json_of, found)
     output.rows(rows, _COLUMNS, empty="there are no transactions")
 
 
@@ -71,13 +71,13 @@ def list_transactions(
 @output_options
 def describe(transaction: str, *, broker: BrokerOptions, output: Output) -> None:
     """Show what a transaction has staged, or where its messages are."""
-    from ..api.json.transactions import transaction_out
+    from ..api.json.forms import json_of
     from ..api.transactions import DescribeTransaction
 
     with connected(broker) as client:
         found = client.execute(DescribeTransaction(transaction))
     if not output.is_table:
-        output.record(transaction_out(found))
+        output.record(json_of(found))
         return
     staged = [f"{one.topic}/{one.partition}: {one.messages}" for one in found.participants]
     offsets = [
@@ -92,9 +92,9 @@ def describe(transaction: str, *, broker: BrokerOptions, output: Output) -> None
 @output_options
 def abort(transaction: str, *, broker: BrokerOptions, output: Output) -> None:
     """Abort an open transaction. Exit code 3 if it is decided already."""
-    from ..api.json.transactions import end_out
+    from ..api.json.forms import json_of
     from ..api.transactions import ForceAbort
 
     with connected(broker) as client:
         end = client.execute(ForceAbort(transaction))
-    output.outcome(f"{end.transaction_id} is aborted", end_out(end))
+    output.outcome(f"{end.transaction_id} is aborted", json_of(end))

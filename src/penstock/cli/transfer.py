@@ -284,7 +284,7 @@ class Run:
             ).stagings
         except NotFound:
             return []
-        return [staging.staging for staging in found if staging.attempt != self._id]
+        return [staging.staging for staging in found or () if staging.attempt != self._id]
 
     def _open(self, one: Range, at: int) -> Chunk:
         """Reads the next messages, and opens the staging for them."""

@@ -479,7 +479,9 @@ class _Rounds:
         """Returns the first task of the last job that staged nothing, if its tasks read shares of the rows."""
         finished: set[int] = set()
         with suppress(PenstockError):
-            for staging in self.client.execute(DescribeCommitName(self._settings.name)).stagings:
+            for staging in (
+                self.client.execute(DescribeCommitName(self._settings.name)).stagings or ()
+            ):
                 job, _, task = staging.attempt.partition(", task ")
                 if job == f"job {self._jobs}":
                     finished.add(int(task.partition(",")[0]))

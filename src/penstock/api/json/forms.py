@@ -5,7 +5,7 @@ Each form (`api/forms.py`) is written in one way. A field is named without what 
 has a default may be null, which says nothing, unless null or nothing at all mean something else to it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, reduce
 from operator import or_
 from types import NoneType, UnionType
@@ -28,6 +28,7 @@ from .messages import (
     pairs_of,
     priority_of,
 )
+from .paging import number_of_cursor
 from .times import Span, span_ms, time_ns
 
 
@@ -44,6 +45,7 @@ class _Written(NamedTuple):
     suffixes: tuple[str, str] = ("", "")
 
 
+_LISTS = (list, tuple, Sequence)
 _PLAIN = _Written()
 _WRITTEN: Mapping[Form, _Written] = {
     Form.MOMENT: _Written((str,), time_ns, (str,), time_text, ("_ns", "_ns")),
@@ -58,6 +60,7 @@ _WRITTEN: Mapping[Form, _Written] = {
     Form.PRIORITY: _Written(
         (Int64, str), lambda _, sent: priority_of(sent), (str,), PRIORITY_NAMES.__getitem__
     ),
+    Form.CURSOR: _Written((str,), number_of_cursor),
     Form.NAMES: _Written((str,), lambda _, sent: [name for name in sent.split(",") if name]),
 }
 
@@ -147,32 +150,54 @@ class Writer(NamedTuple):
 
 
 @cache
-def writer_of(kind: type) -> Writer:
-    """Shows the fields of a reply."""
-    fields: list[tuple[str, Any]] = []
+def writer_of(kind: Any) -> Writer:
+    """Shows the fields of a reply, without those that are unset."""
+    fields: list[tuple[str, Any, Any]] = []
     steps: list[tuple[str, str, Callable[[Any], Any] | None]] = []
     for field, hint in get_type_hints(kind, include_extras=True).items():
         found = _type_of(hint)
         name = found.short(field, found.written.suffixes[1])
-        fields.append((name, reduce(or_, [*found.kinds, *found.written.answered])))
-        steps.append((name, field, found.written.show))
-    if all(name == field and show is None for name, field, show in steps):
+        answered = [_answered(part) for part in found.kinds]
+        default = UNSET if UnsetType in found.kinds else msgspec.NODEFAULT
+        fields.append((name, reduce(or_, [*dict(answered), *found.written.answered]), default))
+        shows = [show for _, show in answered if show is not None]
+        steps.append((name, field, shows[0] if shows else found.written.show))
+    is_as_it_is = all(name == field and show is None for name, field, show in steps)
+    if is_as_it_is and issubclass(kind, msgspec.Struct):
         return Writer(kind, lambda reply: reply)
     name = kind.__name__.removesuffix("Description")
-    struct = msgspec.defstruct(f"{name}Out", fields, namespace={"__doc__": kind.__doc__})
+    struct = msgspec.defstruct(
+        f"{name}Out", fields, kw_only=True, namespace={"__doc__": kind.__doc__}
+    )
 
     def show(reply: Any) -> dict[str, Any]:
         answer: dict[str, Any] = {}
         for name, field, convert in steps:
             value = getattr(reply, field)
-            answer[name] = value if convert is None or value is None else convert(value)
+            if value is not UNSET:
+                answer[name] = value if convert is None or value is None else convert(value)
         return answer
 
     return Writer(struct, show)
 
 
-def json_of(reply: object) -> dict[str, Any]:
+def _answered(kind: Any) -> tuple[Any, Callable[[Any], Any] | None]:
+    """The type of a part of a reply in an answer, and what makes it; None: it stays as it is."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _answered(arguments[0])
+    if origin in _LISTS and arguments[1:] in ((), (Ellipsis,)):
+        item, show = _answered(arguments[0])
+        return (kind, None) if show is None else (list[item], lambda items: [*map(show, items)])  # type: ignore[valid-type]  # It is made here.
+    is_record = hasattr(kind, "__struct_fields__") or hasattr(kind, "_fields")
+    if is_record:
+        writer = writer_of(kind)
+        return (kind, None) if writer.kind is kind else writer
+    return kind, None
+
+
+def json_of(reply: Any) -> dict[str, Any]:
     """A reply as HTTP answers it, of values that JSON has."""
-    kind: type = type(reply)
+    kind: Any = type(reply)
     answer: dict[str, Any] = msgspec.to_builtins(writer_of(kind).show(reply))
     return answer

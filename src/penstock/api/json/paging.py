@@ -54,3 +54,10 @@ def page_limit(limit: int) -> int:
     if not 1 <= limit <= _LIMIT_MAX:
         raise BadRequest(f"limit must be in 1..{_LIMIT_MAX}, got {limit}", field="limit")
     return limit
+
+
+def number_of_cursor(name: str, cursor: str) -> int:
+    """The number that a cursor is; before all of them, if it is empty. BadRequest."""
+    if cursor and not (cursor.isdecimal() and len(cursor) <= 18):
+        raise BadRequest(f"{name} is not one of ours", field=name)
+    return int(cursor or -1)

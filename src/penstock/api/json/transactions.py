@@ -2,12 +2,9 @@
 
 import msgspec
 
-from ..transactions import TIMEOUT_MS, Transaction, TransactionEnd, TransactionStats
+from ..transactions import TIMEOUT_MS
 from .messages import Content, Int64, MessageIn, Strict
-from .paging import PageQuery
 from .times import Span
-
-_OPEN = "Ongoing"
 
 
 class InitIn(Strict):
@@ -94,100 +91,3 @@ class StagedOut(msgspec.Struct):
     offset: None
     sequence: int
     duplicate: bool
-
-
-class PlacedOut(msgspec.Struct):
-    """Messages of a transaction that follow each other."""
-
-    topic: str
-    partition: int
-    offset: int
-    count: int
-
-
-class EndOut(msgspec.Struct):
-    """The end of a transaction, and the producer's epoch for the next one.
-
-    Not `complete`: it is decided for good, and a partition cannot take its part now. The same request tells later what
-    came of it.
-    """
-
-    transaction_id: str
-    state: str
-    epoch: int
-    complete: bool
-    offsets: list[PlacedOut]
-
-
-class ParticipantOut(msgspec.Struct):
-    topic: str
-    partition: int
-    messages: int
-    bytes: int
-    answers: int
-
-
-class TransactionOut(msgspec.Struct):
-    """The open transaction of a producer, or its last one."""
-
-    transaction_id: str
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    state: str
-    transaction_timeout_ms: int
-    open_ms: int | None
-    participants: list[ParticipantOut]
-    offsets: list[PlacedOut]
-    reason: str
-
-
-class TransactionsQuery(PageQuery):
-    """`state` is one of Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort."""
-
-    state: str = ""
-
-
-class TransactionsOut(msgspec.Struct):
-    transactions: list[TransactionOut]
-    cursor: str | None
-
-
-class TransactionStatsOut(msgspec.Struct):
-    """Producers by the state of their transaction, and what is staged."""
-
-    states: dict[str, int]
-    staged_messages: int
-    staged_bytes: int
-    oldest_open_ms: int | None
-    active_transactions: int
-
-
-def end_out(end: TransactionEnd) -> EndOut:
-    places = [PlacedOut(*one) for one in end.places]
-    return EndOut(end.transaction_id, end.state, end.epoch, end.is_complete, places)
-
-
-def transaction_out(one: Transaction) -> TransactionOut:
-    return TransactionOut(
-        one.transaction_id,
-        one.name,
-        one.producer_id,
-        one.epoch,
-        one.state,
-        one.timeout_ms,
-        one.open_ms,
-        [ParticipantOut(*each) for each in one.participants],
-        [PlacedOut(*each) for each in one.places],
-        one.reason,
-    )
-
-
-def stats_out(stats: TransactionStats) -> TransactionStatsOut:
-    return TransactionStatsOut(
-        stats.states,
-        stats.staged_messages,
-        stats.staged_bytes,
-        stats.oldest_open_ms,
-        stats.states.get(_OPEN, 0),
-    )

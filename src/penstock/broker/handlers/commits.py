@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from ...api.command import Command
 from ...api.commits import (
     CommitNameFacts,
@@ -224,7 +226,7 @@ def _described(
         sum(one.messages for one in parts),
         sum(one.size_bytes for one in parts),
         name.fingerprint,
-        tuple(stagings) if with_stagings else (),
+        tuple(stagings) if with_stagings else UNSET,
     )
 
 

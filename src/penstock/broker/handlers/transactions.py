@@ -245,7 +245,8 @@ def stats(node: "Node", _command: SeeTransactionStats, now: Now) -> Slices[Trans
         live, size = live + len(stagings.live), size + stagings.bytes
         now = yield 1
     open_ms = None if began_ns is None else (now.monotonic_ns - began_ns) // _MS
-    return TransactionStats({**states}, live, size, open_ms)
+    active = states[TransactionState.ONGOING.value]
+    return TransactionStats({**states}, live, size, open_ms, active)
 
 
 def _described(node: "Node", producer: Producer, now: Now) -> Transaction:

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType, NoneType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 
 from ...api.command import Command
 from ...api.forms import Http
 from ...api.json.forms import reader_of, writer_of
+from ...api.json.paging import page_limit
 from ...api.wire import CALLS
 from .requests import Request
 from .responses import Answer, json_response, nothing
@@ -49,7 +52,10 @@ def _route(kind: type[Command[Any]], http: Http) -> Route:
         if takes is not None:
             sent = request.json(decoder) if has_body else request.query(takes)
             fields |= reader.read(sent)
-        command = kind(**fields)
+        command: Any = kind(**fields)
+        if http.cursor:
+            # One more than the page has says whether there is another one.
+            command = replace(command, limit=page_limit(command.limit) + 1)
         reply = await request.execute_audited(command)
         if reply is None:
             return nothing()
@@ -67,7 +73,13 @@ def _route(kind: type[Command[Any]], http: Http) -> Route:
         answer=shown.kind,
         status=http.status,
         errors=kind.errors,
-        topic_in=TopicIn.PATH if "topic" in words.values() else TopicIn.REST,
+        topic_in=(
+            TopicIn.PATH
+            if "topic" in words.values()
+            else TopicIn.REST
+            if http.is_of_topics
+            else TopicIn.NOWHERE
+        ),
     )
 
 
@@ -75,15 +87,29 @@ def _shown(kind: type[Command[Any]], http: Http) -> _Shown:
     reply = CALLS[kind.__name__.encode()].reply
     if http.answer:
         return _some_fields(kind, reply, http.answer)
+    if http.items and not get_args(reply):
+        answer = msgspec.defstruct(f"{kind.__name__}Out", [(http.items, reply)])
+        return _Shown(answer, lambda _, found: {http.items: found})
     if http.items:
         item = writer_of(*get_args(reply))
         listed: Any = list[item.kind]  # type: ignore[name-defined]  # It is made here.
-        answer = msgspec.defstruct(f"{http.items.capitalize()}Out", [(http.items, listed)])
+        name = f"{http.items.capitalize()}Out"
+        if http.cursor:
+            answer = msgspec.defstruct(name, [(http.items, listed), ("cursor", str | None)])
+            return _Shown(answer, partial(_page, http, item.show))
+        answer = msgspec.defstruct(name, [(http.items, listed)])
         return _Shown(answer, lambda _, found: {http.items: [*map(item.show, found)]})
     if reply is NoneType:
         return _Shown(None, lambda _command, _reply: None)
     writer = writer_of(reply)
     return _Shown(writer.kind, lambda _, found: writer.show(found))
+
+
+def _page(http: Http, show: Callable[[Any], Any], command: Any, found: Any) -> dict[str, Any]:
+    """The items of a page, and where the next one begins; None: nowhere."""
+    limit = command.limit - 1
+    cursor = str(getattr(found[limit - 1], http.cursor)) if len(found) > limit else None
+    return {http.items: [*map(show, found[:limit])], "cursor": cursor}
 
 
 def _some_fields(kind: type[Command[Any]], reply: type, names: Sequence[str]) -> _Shown:

@@ -6,10 +6,9 @@ import msgspec
 
 from ...api.bounds import PUBLISH_MESSAGES_MAX
 from ...api.commits import (
+    CommitNameFacts,
     CommitStagings,
-    DescribeCommitName,
-    DropStagings,
-    ListCommitNames,
+    NamedCommit,
     OpenStaging,
     ResetCommitName,
     StageNamed,
@@ -18,24 +17,14 @@ from ...api.commits import (
 )
 from ...api.json.answers import NackIn, ReceiptsIn, RejectIn
 from ...api.json.commits import (
-    CommitNameDetailsOut,
-    CommitNameOut,
-    CommitNamesOut,
-    CommitNamesQuery,
-    DroppedOut,
-    DropStagingsIn,
     NamedCommitIn,
-    NamedCommitOut,
     OpenStagingIn,
     StagedMessageOut,
     StagedMessagesOut,
     StageNamedIn,
     StagingOut,
-    commit_out,
-    details_out,
-    name_out,
 )
-from ...api.json.paging import page_limit
+from ...api.json.forms import json_of, writer_of
 from ...api.json.transaction_answers import AnswersStagedOut
 from ...api.principals import Action
 from ...errors import (
@@ -69,7 +58,7 @@ _COMMIT = msgspec.json.Decoder(NamedCommitIn)
 _ACK = msgspec.json.Decoder(ReceiptsIn)
 _NACK = msgspec.json.Decoder(NackIn)
 _REJECT = msgspec.json.Decoder(RejectIn)
-_DROP = msgspec.json.Decoder(DropStagingsIn)
+_COMMIT_OUT, _NAME_OUT = writer_of(NamedCommit).kind, writer_of(CommitNameFacts).kind
 
 
 async def open_staging(request: Request) -> Answer:
@@ -126,30 +115,12 @@ async def commit(request: Request) -> Answer:
         said.one_off,
         said.fingerprint,
     )
-    return json_response(commit_out(await request.execute(command)))
-
-
-async def drop(request: Request) -> Answer:
-    said = request.json(_DROP)
-    return json_response(DroppedOut(await request.execute(DropStagings(said.stagings))))
-
-
-async def list_names(request: Request) -> Answer:
-    asked = request.query(CommitNamesQuery)
-    limit = page_limit(asked.limit)
-    found = await request.execute(ListCommitNames(asked.cursor, limit + 1))
-    cursor = found[limit - 1].name if len(found) > limit else None
-    return json_response(CommitNamesOut([*map(name_out, found[:limit])], cursor))
-
-
-async def describe(request: Request) -> Answer:
-    found = await request.execute(DescribeCommitName(request.params["commit"]))
-    return json_response(details_out(found))
+    return json_response(json_of(await request.execute(command)))
 
 
 async def reset(request: Request) -> Answer:
     found = await request.execute_audited(ResetCommitName(request.params["commit"]))
-    return json_response(name_out(found))
+    return json_response(json_of(found))
 
 
 def _answer_route(path: str, call: Any, summary: str, body: type[msgspec.Struct]) -> Route:
@@ -220,24 +191,13 @@ ROUTES = (
     _answer_route("reject", reject, "Make dead letters of messages, with a named commit", RejectIn),
     Route(
         method="POST",
-        path="/stagings/drop",
-        call=drop,
-        action=Action.PUBLISH,
-        summary="Give stagings up before their commit",
-        tag="commits",
-        body=DropStagingsIn,
-        answer=DroppedOut,
-        errors=(PartitionFaulty,),
-    ),
-    Route(
-        method="POST",
         path="/commits/{commit}",
         call=commit,
         action=Action.PUBLISH,
         summary="Publish exactly these stagings, once, for ever; a repeat is answered and publishes nothing",
         tag="commits",
         body=NamedCommitIn,
-        answer=NamedCommitOut,
+        answer=_COMMIT_OUT,
         errors=(
             InvalidName,
             NotFound,
@@ -251,33 +211,13 @@ ROUTES = (
         ),
     ),
     Route(
-        method="GET",
-        path="/commits",
-        call=list_names,
-        action=Action.SEE_TRANSACTIONS,
-        summary="Names of commits: the last commit of each, and what is staged",
-        tag="commits",
-        query=CommitNamesQuery,
-        answer=CommitNamesOut,
-    ),
-    Route(
-        method="GET",
-        path="/commits/{commit}",
-        call=describe,
-        action=Action.SEE_TRANSACTIONS,
-        summary="One name of commits, with its stagings",
-        tag="commits",
-        answer=CommitNameDetailsOut,
-        errors=(NotFound, PartitionFaulty),
-    ),
-    Route(
         method="DELETE",
         path="/commits/{commit}",
         call=reset,
         action=Action.ABORT_TRANSACTION,
         summary="As `POST .../reset`",
         tag="commits",
-        answer=CommitNameOut,
+        answer=_NAME_OUT,
         errors=(NotFound, CommitInProgress, PartitionFaulty),
     ),
     Route(
@@ -287,7 +227,7 @@ ROUTES = (
         action=Action.ABORT_TRANSACTION,
         summary="Forget a name and drop its stagings: any writer may begin anew; the answer is what it was",
         tag="commits",
-        answer=CommitNameOut,
+        answer=_NAME_OUT,
         errors=(NotFound, CommitInProgress, PartitionFaulty),
     ),
 )

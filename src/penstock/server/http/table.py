@@ -1,7 +1,9 @@
 """All routes: of commands, whose classes say them, and those of people and other servers, in the ROUTES of a module."""
 
+from ...api import commits as api_commits
 from ...api import queries as api_queries
 from ...api import schedules
+from ...api import transactions as api_transactions
 from . import (
     administration,
     answers,
@@ -45,8 +47,10 @@ ROUTES: tuple[Route, ...] = (
     *consume.ROUTES,
     *answers.ROUTES,
     *transactions.ROUTES,
+    *routes_of(api_transactions),
     *transaction_answers.ROUTES,
     *commits.ROUTES,
+    *routes_of(api_commits),
     *delays.ROUTES,
     *routes_of(schedules),
     *lanes.ROUTES,

@@ -4,41 +4,29 @@ from uuid import uuid4
 
 import msgspec
 
-from ...api.json.paging import page_limit
+from ...api.json.forms import json_of, writer_of
 from ...api.json.transactions import (
     AddPartitionIn,
     BegunOut,
     EndIn,
-    EndOut,
     HeartbeatIn,
     InitIn,
     SessionIn,
     SessionOut,
     StagedOut,
     StageIn,
-    TransactionOut,
-    TransactionsOut,
-    TransactionsQuery,
-    TransactionStatsOut,
-    end_out,
-    stats_out,
-    transaction_out,
 )
 from ...api.principals import Action
 from ...api.transactions import (
     BeginTransaction,
-    DescribeTransaction,
     EndTransaction,
-    ForceAbort,
     InitProducer,
-    ListTransactions,
     ProducerHeartbeat,
-    SeeTransactionStats,
     Stage,
+    TransactionEnd,
 )
 from ...errors import (
     BacklogFull,
-    BadRequest,
     NotFound,
     OutOfSequence,
     OverStagingQuota,
@@ -132,35 +120,10 @@ async def _end(request: Request, *, is_commit: bool) -> Answer:
     said = request.json(_END)
     await _check_name(request, said)
     command = EndTransaction(said.producer_id, said.epoch, is_commit, said.transaction_id)
-    return json_response(end_out(await request.execute(command)))
+    return json_response(json_of(await request.execute(command)))
 
 
-async def list_transactions(request: Request) -> Answer:
-    asked = request.query(TransactionsQuery)
-    limit = page_limit(asked.limit)
-    if asked.cursor and not (asked.cursor.isdecimal() and len(asked.cursor) <= 18):
-        raise BadRequest("cursor is not one of ours", field="cursor")
-    after = int(asked.cursor or -1)
-    command = ListTransactions(asked.state or None, after, limit + 1)
-    found = await request.execute(command)
-    cursor = str(found[limit - 1].producer_id) if len(found) > limit else None
-    return json_response(TransactionsOut([*map(transaction_out, found[:limit])], cursor))
-
-
-async def stats(request: Request) -> Answer:
-    return json_response(stats_out(await request.execute(SeeTransactionStats())))
-
-
-async def describe(request: Request) -> Answer:
-    found = await request.execute(DescribeTransaction(request.params["transaction"]))
-    return json_response(transaction_out(found))
-
-
-async def force_abort(request: Request) -> Answer:
-    end = await request.execute_audited(ForceAbort(request.params["transaction"]))
-    return json_response(end_out(end))
-
-
+_END_OUT = writer_of(TransactionEnd).kind
 _ENDS = (NotFound, ProducerFenced, TransactionEnded, TransactionInProgress, PartitionFaulty)
 
 ROUTES = (
@@ -238,7 +201,7 @@ ROUTES = (
         summary="Commit; the answer has the final offsets, and the epoch of the next transaction",
         tag="transactions",
         body=EndIn,
-        answer=EndOut,
+        answer=_END_OUT,
         errors=_ENDS,
     ),
     Route(
@@ -249,46 +212,7 @@ ROUTES = (
         summary="Abort; the answer has the epoch of the next transaction",
         tag="transactions",
         body=EndIn,
-        answer=EndOut,
+        answer=_END_OUT,
         errors=_ENDS,
-    ),
-    Route(
-        method="GET",
-        path="/transactions",
-        call=list_transactions,
-        action=Action.SEE_TRANSACTIONS,
-        summary="The open or last transaction of every producer",
-        tag="transactions",
-        query=TransactionsQuery,
-        answer=TransactionsOut,
-    ),
-    Route(
-        method="GET",
-        path="/transactions/stats",
-        call=stats,
-        action=Action.SEE_TRANSACTIONS,
-        summary="Transactions by state, and what is staged",
-        tag="transactions",
-        answer=TransactionStatsOut,
-    ),
-    Route(
-        method="GET",
-        path="/transactions/{transaction}",
-        call=describe,
-        action=Action.SEE_TRANSACTIONS,
-        summary="One transaction: what it has staged, or where its messages are",
-        tag="transactions",
-        answer=TransactionOut,
-        errors=(NotFound, PartitionFaulty),
-    ),
-    Route(
-        method="POST",
-        path="/transactions/{transaction}/force-abort",
-        call=force_abort,
-        action=Action.ABORT_TRANSACTION,
-        summary="Abort an open transaction of any producer",
-        tag="transactions",
-        answer=EndOut,
-        errors=(NotFound, TransactionEnded, PartitionFaulty),
     ),
 )
