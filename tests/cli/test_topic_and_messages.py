@@ -246,3 +246,9 @@ def test_time_that_is_none_is_refused(call, client):
     assert done.code == Exit.REFUSED
     assert done.err.count("\n") == 1
     assert "2026-13-31" in done.err
+
+
+def test_produce_without_waiting_stores_all_the_same(call, client):
+    client.create_topic("unwaited", partitions=1)
+    assert call("produce", "unwaited", "a", "b", "--acks", "none").code == Exit.OK
+    assert call("consume", "unwaited").out == "0/0\ta\n0/1\tb\n"

@@ -73,7 +73,9 @@ PRIORITIES = ("critical", "high", "normal", "low", "background")
     is_flag=True,
     help="PARTITION/OFFSET of each; words on a terminal have it anyway.",
 )
-@click.option("--acks", type=click.Choice(["leader", "all"]), default="leader", show_default=True)
+@click.option(
+    "--acks", type=click.Choice(["none", "leader", "all"]), default="leader", show_default=True
+)
 @remote_options
 @output_options
 def produce(
