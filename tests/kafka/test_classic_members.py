@@ -97,9 +97,9 @@ async def test_members_are_shown_with_what_their_leader_assigned(
     assert first["client_id"] == "test"
     assert first["assigned_partitions"] == ["orders/0", "orders/2"]
     assert second["assigned_partitions"] == []
-    assert (await broker.call("GET", "/groups?details=true")).json["groups"] == [
-        {"group": "billing", "topics": ["orders"]}
-    ]
+    (listed,) = (await broker.call("GET", "/groups?details=true")).json["groups"]
+    assert (listed["group"], listed["topics"]) == ("billing", ["orders"])
+    assert {member["member_id"] for member in listed["members"]} == mine.keys()
     assert (await broker.call("GET", "/groups/billing/lag")).json["partitions"] == []
     assert (await broker.call("GET", "/groups/billing/inflight")).json["in_flight"] == []
     kip_848 = await rig.client().ask(CONSUMER_GROUP_DESCRIBE, 0, group_ids=["billing"])

@@ -13,7 +13,9 @@ from .rigs import in_process, served
 from .test_security import AUTH, bearer
 
 REGISTRY = "application/vnd.schemaregistry.v1+json"
-INT, LONG, TEXT = ({"schema": f'"{one}"'} for one in ("int", "long", "string"))
+INT, LONG, TEXT = (
+    {"schema": f'"{name}"', "schemaType": "AVRO"} for name in ("int", "long", "string")
+)
 
 
 def basic(key: str) -> dict[str, str]:

@@ -158,7 +158,9 @@ class Catalogue:
             self.add(
                 facts, [self._open_known(facts, number, now) for number in range(facts.partitions)]
             )
-            keep_settings(disk, facts)
+            if not reign.is_shared:
+                # Where others have meta too, a role changes without a write for each topic.
+                keep_settings(disk, facts)
         # On a full disk the next start does it again.
         with suppress(NoSpace):
             self.record_meta([*records, *unknown_ends(self)], now)

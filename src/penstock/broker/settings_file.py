@@ -1,7 +1,7 @@
 """The settings of a topic, kept beside its partitions: where meta is lost, an adoption restores them.
 
-A line of JSON, and one with its CRC32C in hexadecimal. Meta is what counts: a start and each change write the file anew
-where it says something else, and nothing waits until it is durable.
+A line of JSON, and one with its CRC32C in hexadecimal. Meta is what counts: the making of the topic, each change, and a
+start of a node that is alone write the file where it says something else. Nothing waits until it is durable.
 """
 
 from contextlib import closing, suppress

@@ -21,6 +21,7 @@ class IndexState(Enum):
 
     GOOD = "good"
     MISSING = "missing"
+    NONE = "none"  # The newest segment has none while it is small.
     WRONG = "wrong"
 
 
@@ -107,7 +108,10 @@ def stats_steps(
     for file in files:
         if file.path.endswith(PARKED):
             continue
-        stats.segments.append(_segment(disk, directory, file, seed, stats.epochs))
+        segment = _segment(disk, directory, file, seed, stats.epochs)
+        if file is files[-1] and segment.index is IndexState.MISSING:
+            segment.index = IndexState.NONE
+        stats.segments.append(segment)
         done_bytes += file.size
         yield ReadProgress(done_bytes, total_bytes)
     return stats
