@@ -155,11 +155,9 @@ class Catalogue:
         records = tidy(self, now)
         self._progress.partitions = sum(one.partitions for one in self.topics.by_name.values())
         for facts in self.topics.by_name.values():
-            self.add(
-                facts, [self._open_known(facts, number, now) for number in range(facts.partitions)]
-            )
-            if not reign.is_shared:
-                # Where others have meta too, a role changes without a write for each topic.
+            numbers = range(facts.partitions)
+            self.add(facts, [self._open_known(facts, number, now) for number in numbers])
+            if not reign.is_shared:  # Others have meta, too.
                 keep_settings(disk, facts)
         # On a full disk the next start does it again.
         with suppress(NoSpace):
