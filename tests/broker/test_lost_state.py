@@ -50,6 +50,24 @@ def test_what_messages_show_is_known_and_the_rest_is_forgotten():
     assert sorted(values(world.drain())) == [b"cancelled", b"pending"]
 
 
+def test_dead_letters_come_before_and_after():
+    world = World()
+    world.topic(1)
+    world.group()
+    for value in (b"before", b"again"):
+        world.publish(value)
+    world.reject(*world.poll(2))
+    world.settle()
+    world.sync()
+    world = forgotten(world)
+    world.group()
+    world.publish(b"after")
+    world.reject(*world.poll(10))
+    world.settle()
+    letters = [letter.message.value for letter in world.letters()]
+    assert sorted(letters) == sorted([b"before", b"again"] * 2 + [b"after"])
+
+
 def test_it_is_whole_after_each_stop():
     world = World()
     world.topic(1)

@@ -201,7 +201,7 @@ def test_a_key_is_made_shown_once_rotated_and_revoked(broker, visit):
     visitor.sees("The key of shop is revoked")
     assert "shop" not in [one["name"] for one in broker.call("GET", "/admin/keys")["keys"]]
     visitor.go("audit")
-    visitor.sees("(shop) revoked")
+    visitor.sees(f"key {made.partition('.')[0]} revoked")
 
 
 def test_an_open_transaction_is_aborted(broker, visit):

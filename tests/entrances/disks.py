@@ -61,7 +61,12 @@ class PeerCommits:
 
     @property
     def sequence(self) -> int:
-        return len(self._disk.operations)
+        """Behind the last operation that a peer is sent: no sync of a file is."""
+        operations = self._disk.operations
+        end = len(operations)
+        while end and not isinstance(operations[end - 1], Write | Truncate):
+            end -= 1
+        return end
 
     def advance(self) -> bool:
         end = self.sequence

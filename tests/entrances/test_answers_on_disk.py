@@ -47,7 +47,7 @@ FIRM_ROUTES = re.compile(
     r"(?!DELETE /commits)\w+ /(topics$|topics/\{topic\}$|admin/keys|admin/topics/\{topic\}/partitions|subjects"
     r"|config|mode|queries|transactions/(?!begin|add-partition)|stagings/\{staging\}/|commits/\{commit\}$)"
 )
-SAFETY = re.compile(rb'"guarantee":"(\w+)"(?:,"copies":(\d))?')
+SAFETY = re.compile(rb'"guarantee":"(\w+)"(?:[^{}]*"copies":(\d))?')
 ERROR_CODE = re.compile(r"error_code': [^0]")
 Ask = Callable[["Rig", Command[Any], Acks], Awaitable["Answered"]]
 
@@ -300,7 +300,7 @@ def test_what_a_route_answered_is_on_the_disk(route: str, promise: Promise, tmp_
                         for guarantee, copies in SAFETY.findall(answer.value.body)
                     ]
                     wanted = promise.safety if is_waiting else Safety(Guarantee.BUFFERED)
-                    assert set(said) <= {wanted}
+                    assert set(said) <= {wanted}, answer.value.body
                     if sent.target == target:
                         break
 

@@ -261,6 +261,8 @@ def _may_be_silent(fault: Fault) -> bool:
         return True  # The segment that is written to has none after a kill either.
     if fault.path.endswith(".journeys") and fault.what == REMOVED and fault.is_newest:
         return True  # A segment that is written to has none before its first snapshot.
+    if fault.path.endswith("/settings"):
+        return True  # Meta is what counts: the start writes it anew.
     is_copy = fault.what in {OLDER, RECENT}
     return is_copy or _OF_NO_WEIGHT.fullmatch(fault.path) is not None
 

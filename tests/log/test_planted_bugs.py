@@ -5,12 +5,13 @@ A test that cannot fail proves nothing; these are the proof for the crash tests 
 
 import random
 import sys
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.log import SyncPlan, index, layout, log, snapshot, sync_plan
+from penstock.log import SyncPlan, index, layout, log, open_log, snapshot, sync_plan
 from penstock.log.journal import Journal, OrderedPlan
 from penstock.log.layout import CHECKPOINT, TEMPORARY
 from penstock.log.scan import walk_heads
@@ -21,7 +22,7 @@ from penstock.sim import SimDisk, check_crashes
 
 from . import test_journal_crashes as pair
 from .test_crashes import SCENARIOS
-from .worlds import World, acked_sync, judge, open_tiny, read_values
+from .worlds import DIRECTORY, LOG_ID, TINY, World, acked_sync, judge, open_tiny, read_values
 
 pytestmark = pytest.mark.tier("test")
 Patch = pytest.MonkeyPatch
@@ -106,10 +107,13 @@ def test_a_checkpoint_ahead_of_its_sync_is_found_by_checkpointing(monkeypatch: P
 
 def test_a_trusted_index_is_found_by_reading_with_a_wrong_one(monkeypatch: Patch) -> None:
     disk, world = SimDisk(), World()
-    first, _ = open_tiny(disk)
+    # Four batches a segment: the first of one is read without its index.
+    wider = replace(TINY, segment_size_bytes=800)
+    first, _ = open_log(disk, DIRECTORY, log_id=LOG_ID, config=wider)
     for _ in range(8):
         world.append(first, 1)
-    paths = [segment.path for segment in first.segments]
+    # The newest has no index while it is small.
+    paths = [segment.path for segment in first.segments[:-1]]
     first.close()
     for path in paths:
         point_behind(disk, path.removesuffix(".log") + ".index")
@@ -156,7 +160,7 @@ def test_a_cut_in_the_middle_is_found_by_damaging_a_durable_batch(monkeypatch: P
     tree = disk.tree()
     with pytest.raises(PenstockError, match="damaged batch"):
         open_tiny(SimDisk(tree))
-    monkeypatch.setattr(opening, "_refuse_damage", lambda *place: None)
+    monkeypatch.setattr(opening, "_proof_of_damage", lambda *place: None)
     silently_short, _ = open_tiny(SimDisk(tree))
     assert silently_short.end_offset < len(world.values)
 

@@ -278,7 +278,7 @@ def test_a_leader_that_goes_on_alone_says_so_and_its_standby_leads_only_by_force
             assert safety_of(producer.send(b"e").result(120)) == ("fsynced", 1)
         # It has written down that all of it is committed.
         messages = "topics/default/orders.1/partition-0/messages"
-        first.until(lambda: committed_by(first)[messages] == 7, "noted")
+        first.until(lambda: committed_by(first).get(messages) == 7, "noted")
         first.kill()
         second.start()
         refused = second.command("promote")

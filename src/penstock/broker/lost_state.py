@@ -1,21 +1,27 @@
 """A partition whose state is lost, and whose messages are whole, goes on without it.
 
 Its messages and delayed messages keep their offsets and times. What groups had finished, what had become of delayed
-messages whose own messages are gone, producers and open transactions are forgotten.
+messages whose own messages are gone, schedules, producers, open transactions, and dead letters on their way are
+forgotten.
 """
 
 from msgspec.structs import replace
 
 from ..log import open_log
-from ..model import LogId
+from ..log.journal import Journal
+from ..model import Epoch, LogEnd, LogId, Offset
 from .adoption import ANYWHERE
 from .catalogue import Catalogue
 from .directories import LOGS, SET_ASIDE, TOPICS, partition_number, set_aside, topic_entry
 from .meta import META, META_LOG_ID
 from .partition import Now, PartitionId
 from .partition.opening import STATE_CONFIG, log_id_of
+from .partition.partition import FORMAT
+from .partition.records import OutboxImage
 from .partition.slots import Fault
 from .topics import INTERNAL_PREFIX
+
+_BEFORE_ALL = LogEnd(Epoch(0), Offset(0))
 
 
 def log_id_at(path: str) -> LogId | None:
@@ -55,6 +61,10 @@ def forget_state(catalogue: Catalogue, fault: Fault, now: Now) -> str:
     log, _ = open_log(
         catalogue.disk, path, log_id=log_id_of(identity, "state"), config=STATE_CONFIG
     )
+    # Its letters are not those that other partitions have had of it.
+    image = OutboxImage(0, _unused_sequence(catalogue, identity, now), (), ())
+    Journal(log, FORMAT).append([image], decided_at=_BEFORE_ALL, now_ns=now.wall_ns)
+    log.sync()
     log.close()
     known = catalogue.topics.ends.get(identity)
     if known is not None and known.state:
@@ -62,6 +72,18 @@ def forget_state(catalogue: Catalogue, fault: Fault, now: Now) -> str:
         state = (known.state[0] + 1, 0, ANYWHERE, -1)
         catalogue.record_meta([replace(known, state=state, snapshot=-1)], now)
     return kept_as
+
+
+def _unused_sequence(catalogue: Catalogue, identity: PartitionId, now: Now) -> int:
+    """A sequence above those of all letters that a partition has sent. What has had some may be faulty itself: so
+    many as seconds since 1970 no partition has sent."""
+    source = identity.as_source
+    arrived = (
+        known.get(source, 0)
+        for partition in catalogue.partitions()
+        for known in partition.machine.arrived.values()
+    )
+    return max(now.wall_ns // 1_000_000_000, *arrived, 0) + 1
 
 
 def open_groups(catalogue: Catalogue, fault: Fault, now: Now) -> list[str]:

@@ -200,6 +200,7 @@ class Memberships:
         group, member = command.group, command.member
         membership = self._of(group, member, now)
         self._record(membership, decide.heartbeat(membership, member, None, _moment(now)), now)
+        decide.require_current(membership, member, command.generation)
         for place in command.offsets:
             partition = self._catalogue.partition(place.topic, place.partition)
             self._require_owner(command, place)

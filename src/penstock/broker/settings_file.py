@@ -11,7 +11,7 @@ import msgspec
 
 from ..codec.checksum import checksum
 from ..config import TopicConfig
-from ..errors import Damaged, DamagedFile, NoSpace, Refused
+from ..errors import Damaged, DamagedFile, Refused, Unavailable
 from ..log.layout import SETTINGS, TEMPORARY, read_file
 from ..ports import Disk
 from .topics import TopicFacts, settings_of
@@ -20,10 +20,10 @@ from .topics import TopicFacts, settings_of
 def keep_settings(disk: Disk, facts: TopicFacts) -> None:
     """Write the settings of a topic where the file has others. Without room the next start does it."""
     path, content = f"{facts.directory}/{SETTINGS}", _content_of(facts.config)
-    with suppress(Damaged, Refused):
+    with suppress(Unavailable, Damaged, Refused):
         if read_file(disk, path) == content:
             return
-    with suppress(NoSpace, Damaged, Refused):
+    with suppress(Unavailable, Damaged, Refused):
         with closing(disk.create(path + TEMPORARY)) as file:
             file.append(content)
         disk.rename(path + TEMPORARY, path)

@@ -24,7 +24,7 @@ from .partition.dead_letters import dead_letter_topic
 from .partition.opening import NewPartitions
 from .settings_file import keep_settings
 from .topics import FilesPlanned, FilesRemoved, TopicFacts, TopicRecord
-from .walks import WAIT, Effect, Pieces, Slices
+from .walks import WAIT, Effect, Pieces, Slices, is_open
 
 if TYPE_CHECKING:
     from .catalogue import Catalogue, Topic
@@ -329,7 +329,10 @@ class TopicWorks:
             for name in sorted(names):
                 mode = _mode_of(topic, name)
                 for partition in [*topic.partitions]:
-                    partition.open_group(name, partition.messages.start_offset, now, mode=mode)
+                    # The topic may be deleted meanwhile.
+                    if is_open(self._catalogue, partition):
+                        start = partition.messages.start_offset
+                        partition.open_group(name, start, now, mode=mode)
                     now = yield 1
         return now
 

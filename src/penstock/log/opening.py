@@ -61,6 +61,8 @@ class Recovery:
     # Nothing was there before.
     is_new: bool = False
     segments_damaged: list[DamagedBatch] = field(default_factory=list)
+    # The log was opened around them.
+    batches_damaged: list[DamagedBatch] = field(default_factory=list)
     indexes_rebuilt: list[str] = field(default_factory=list)
 
     @property
@@ -360,8 +362,10 @@ def _scan(
                 break
             except BrokenBatch as broken:
                 is_passed = is_around_damage and broken.is_malformed
-                if not is_passed or _proof_of_damage(log, number, broken) is None:
+                damage = _proof_of_damage(log, number, broken) if is_passed else None
+                if damage is None:
                     return number, broken.with_traceback(None)
+                recovery.batches_damaged.append(damage)
                 start = _pass_over(log, number, broken)
     return None
 

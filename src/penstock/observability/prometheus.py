@@ -19,10 +19,11 @@ class Histogram(NamedTuple):
     total: float
 
 
-def render(samples: Iterable[Sample | Histogram]) -> bytes:
+def render(samples: Iterable[Sample | Histogram], *, is_whole: bool = True) -> bytes:
     """Returns all samples as text, metric by metric. A name that is not in the table is a bug.
 
-    Every name of the table is there, counters whose labels are known before their first event with zero.
+    Every name of the table is there; on a page that `is_whole`, counters whose labels are known before their first
+    event are zero. A standby, or a key with prefixes, does not see the others.
     """
     by_name: dict[str, list[str]] = {}
     for one in samples:
@@ -39,7 +40,7 @@ def render(samples: Iterable[Sample | Histogram]) -> bytes:
         parts += [f"# HELP {name} {metric.text}", f"# TYPE {name} {metric.kind.value}"]
         lines = by_name.get(name, [])
         parts += lines
-        if metric.kind is MetricKind.COUNTER:
+        if is_whole and metric.kind is MetricKind.COUNTER:
             series = [name] if not metric.labels else []
             series += [f"{name}{_labels({metric.labels[0]: value})}" for value in metric.values]
             seen = {line.rpartition(" ")[0] for line in lines}

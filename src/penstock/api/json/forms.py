@@ -87,6 +87,14 @@ def _type_of(kind: Any) -> _Type:
     return _Type(kinds, written, name)
 
 
+def _of_any_size(kind: Any) -> Any:
+    """The type without the bounds of the field itself: `within_bounds` looks at them, and says TOO_LARGE."""
+    if get_origin(kind) is not Annotated:
+        return kind
+    metas = [meta for meta in kind.__metadata__ if not isinstance(meta, msgspec.Meta)]
+    return Annotated[(kind.__origin__, *metas)] if metas else kind.__origin__
+
+
 def _in_64_bits(kind: Any) -> Any:
     """The type with whole numbers that can be stored: JSON has others, too."""
     origin, arguments = get_origin(kind), get_args(kind)
@@ -116,7 +124,7 @@ def reader_of(kind: type[msgspec.Struct], left_out: frozenset[str] = frozenset()
         found = _type_of(hints[field.name])
         name = found.short(field.name, found.written.suffixes[0])
         says_null = NoneType in found.kinds or UnsetType in found.kinds
-        kinds = [*map(_in_64_bits, found.kinds), *found.written.sent]
+        kinds = [_in_64_bits(_of_any_size(part)) for part in found.kinds] + [*found.written.sent]
         if not field.required:
             kinds += [UnsetType] if says_null else [UnsetType, None]
         default = msgspec.NODEFAULT if field.required else UNSET

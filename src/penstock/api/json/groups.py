@@ -16,13 +16,16 @@ _MS = 1_000_000
 
 
 class GroupsQuery(PageQuery):
-    """`details`: state, members and lag of each group, not names alone; 100 groups a page at most."""
+    """`details`: state, members and lag of each group, not names alone; 100 groups a page at most. `topics`: names with
+    their topics."""
 
     details: bool = False
+    topics: bool = False
 
 
 class GroupsOut(msgspec.Struct):
-    """Names, or with `details` groups as `GET /groups/{group}` has them, and their `lag`."""
+    """Names, or with `details` groups as `GET /groups/{group}` has them, and their `lag`, or with
+    `topics` alone `group` and `topics`."""
 
     groups: list[str | dict[str, Any]]
     cursor: str | None

@@ -199,13 +199,15 @@ def list_transactions(
     node: "Node", command: ListTransactions, now: Now
 ) -> Slices[list[Transaction]]:
     known = {state.value for state in TransactionState}
-    if command.state is not None and command.state not in known:
+    if command.state and command.state not in known:
         raise Refused(f"a state is one of {', '.join(sorted(known))}, not {command.state[:60]}")
     producer_ids: list[int] = []
     for home in [*node.transactions.coordinators()]:
         producers = home.machine.coordinator.producers
         for producer_id in [*producers]:
-            if producer_id > command.after and _is_in(producers.get(producer_id), command.state):
+            if producer_id > command.after and _is_in(
+                producers.get(producer_id), command.state or None
+            ):
                 producer_ids.append(producer_id)
             yield 1
     transactions: list[Transaction] = []

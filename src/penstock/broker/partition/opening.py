@@ -108,6 +108,8 @@ def open_partition(
         replayed, delays_lost_from = _recover(partition, context, ends.snapshot, snapshots, now)
         opened.pop_all()
     context.changes.enrol(partition)
+    for damage in found.batches_damaged:
+        context.damage.found(context.topic, identity.number, damage)
     side_logs = delayed.recovery, staging.recovery
     return partition, Opening(found, state_found, replayed, *side_logs, delays_lost_from, unusable)
 

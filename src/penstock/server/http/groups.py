@@ -89,6 +89,9 @@ async def list_groups(request: Request) -> Answer:
     found = await request.execute(ListGroups(prefixes=request.principal.prefixes))
     if not asked.details:
         seen, cursor = page_of(list(found), asked, str)
+        if asked.topics:
+            named = [{"group": name, "topics": found[name]} for name in seen]
+            return json_response(GroupsOut([*named], cursor))
         return json_response(GroupsOut([*seen], cursor))
     asked.limit = min(asked.limit, _DETAILED_MAX)
     seen, cursor = page_of(list(found), asked, str)

@@ -50,7 +50,7 @@ def render_metrics(app: "App", principal: Principal) -> bytes:
     spans = [] if principal.prefixes or app.spans is None else app.spans.samples()
     copies = [] if app.leading is None else _of_standby(app.leading)
     samples = [*_of_process(app), *copies, *found, *latency, *pipelines, *spans, *_of_traffic(app)]
-    return render(_paced(samples))
+    return render(_paced(samples), is_whole=not principal.prefixes)
 
 
 def _paced(samples: Iterable[Sample | Histogram]) -> Iterator[Sample | Histogram]:

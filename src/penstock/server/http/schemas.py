@@ -101,8 +101,10 @@ def _sent(request: Request) -> tuple[SchemaIn, NewSchema]:
     references = tuple(
         Reference(one.name, one.subject, one.version) for one in sent.references or ()
     )
-    # Clients of the routes below `/schemas` know JSON alone, those of Confluent's registry Avro.
-    default = "JSON" if request.path.removeprefix("/v1").startswith("/schemas/") else "AVRO"
+    # Clients of the routes below `/schemas` know JSON alone, those of Confluent's registry leave out AVRO.
+    is_below = request.path.removeprefix("/v1").startswith("/schemas/")
+    is_confluents = request.content_type.startswith(b"application/vnd.schemaregistry")
+    default = "JSON" if is_below and not is_confluents else "AVRO"
     return sent, NewSchema(sent.schema_type or default, sent.schema, references)
 
 

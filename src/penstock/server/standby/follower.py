@@ -287,7 +287,8 @@ class FollowerRole:
                 Sample("penstock_replication_forced_epoch", {}, membership.facts.forced_epoch),
                 Sample("penstock_replication_set_aside_total", {}, self._aside_count),
                 Sample("penstock_replication_problem", {"code": code}, 1.0 if code else 0.0),
-            ]
+            ],
+            is_whole=False,
         )
 
     async def lead(self, epoch: int, forced_epoch: int) -> ClosedStorage:

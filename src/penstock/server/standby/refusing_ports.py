@@ -18,7 +18,7 @@ from ...api.frames import (
     read_header,
     reply_head,
 )
-from ...api.health import PASS, WARN, Check
+from ...api.health import PASS, WARN, Check, health_word
 from ...api.wire import encode_error
 from ...errors import BadRequest, PenstockError
 from ..http.framing import BadFraming, Framing, RequestHead
@@ -89,7 +89,8 @@ class RefusingPorts(ClientPorts):
         if method in {"GET", "HEAD"}:
             if path in _HEALTH:
                 check = self._check()
-                found = {"status": check.status, "checks": {"replication": check}}
+                word = health_word(check.status) if path == "/health" else check.status
+                found = {"status": word, "checks": {"replication": check}}
                 return json_response({**found, **self._who(), **membership.status()})
             if path == "/livez":
                 return json_response({"status": "pass", **self._who()})

@@ -53,7 +53,8 @@ class Rejects:
         self._done = manifest.commit
 
     def _write_file(self, lake: Lake, manifest: Manifest) -> None:
-        path = Path(self._folder) / f"{manifest.commit:020d}.parquet"
+        # Lakes may share the folder.
+        path = Path(self._folder) / f"{lake.identity.lake}-{manifest.commit:020d}.parquet"
         batches = _rejected(lake, manifest)
         if path.exists() or (first := next(batches, None)) is None:
             return

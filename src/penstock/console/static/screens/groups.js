@@ -19,7 +19,7 @@ const COLUMNS = [
 export function Groups() {
   const [typed, setTyped] = useState("");
   const live = useLive(async (signal) => {
-    const [groups, { lags }] = await Promise.all([getAll("/groups", "groups", { details: true }, signal), get("/stats/lag", { limit: 10_000 }, signal)]);
+    const [groups, { lags }] = await Promise.all([getAll("/groups", "groups", { topics: true }, signal), get("/stats/lag", { limit: 10_000 }, signal)]);
     const byName = new Map(lags.map((one) => [one.group, one]));
     return groups.map((one) => ({ ...one, ...byName.get(one.group) })).sort((left, right) => (right.lag ?? 0) - (left.lag ?? 0));
   }, []);

@@ -57,7 +57,7 @@ function Held({ group, held, isCut, onDone }) {
 }
 
 export function InFlight({ name }) {
-  const groups = useLive((signal) => getAll("/groups", "groups", { details: true }, signal), [], 30_000);
+  const groups = useLive((signal) => getAll("/groups", "groups", { topics: true }, signal), [], 30_000);
   const live = useLive((signal) => (name ? get(route`/groups/${name}/inflight`, {}, signal) : null), [name], 3000);
   return html`
     <${Heading} title="In flight" lead="Messages that consumers hold and have not answered." />

@@ -46,7 +46,7 @@ const COLUMNS = [
 
 function TopicLanes({ topic }) {
   const [group, setGroup] = useState("");
-  const groups = useLive((signal) => getAll("/groups", "groups", { details: true }, signal), [], 30_000);
+  const groups = useLive((signal) => getAll("/groups", "groups", { topics: true }, signal), [], 30_000);
   const live = useLive((signal) => get("/priority/stats", { topic, group: group || undefined }, signal), [topic, group]);
   const readers = (groups.data ?? []).filter((one) => one.topics.includes(topic));
   return html`
