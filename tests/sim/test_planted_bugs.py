@@ -125,9 +125,10 @@ def arrived_letters_forgotten_at_restart(patch: Patch) -> None:
 def forget_at_start(patch: Patch, forget: Callable[[PartitionMachine], object]) -> None:
     original = opening._apply_batches
 
-    def apply_batches(messages: Any, machine: PartitionMachine, config: Any) -> None:
-        original(messages, machine, config)
-        forget(machine)
+    def apply_batches(partition: Partition) -> list[range]:
+        skipped = original(partition)
+        forget(partition.machine)
+        return skipped
 
     patch.setattr(opening, "_apply_batches", apply_batches)
 

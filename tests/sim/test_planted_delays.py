@@ -1,6 +1,6 @@
 """Bugs of delayed delivery, planted one at a time: fired twice, lost, early, or after a cancel."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,7 +8,6 @@ import pytest
 
 from penstock.broker.partition import Now, Partition, cleanup, delayed_messages, firing, opening
 from penstock.broker.partition.machine import PartitionMachine
-from penstock.broker.partition.side_log import SideLog
 from penstock.delivery import delays as delay_machine
 from penstock.delivery.delay_records import DelayCancelled, DelayKeys, DelayKind, PendingDelays
 from penstock.delivery.delays import Delays
@@ -49,10 +48,10 @@ def bug(seeds: int, *checkers: Checker) -> Callable[[Callable[[Patch], None]], N
 def fired_again_after_a_restart(patch: Patch) -> None:
     original = opening._apply_batches
 
-    def apply_batches(messages: Log, machine: PartitionMachine, config: Any) -> Any:
+    def apply_batches(partition: Partition) -> list[range]:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(PartitionMachine, "_apply_fired", lambda *_: None)
-            return original(messages, machine, config)
+            return original(partition)
 
     patch.setattr(opening, "_apply_batches", apply_batches)
 
@@ -61,9 +60,9 @@ def fired_again_after_a_restart(patch: Patch) -> None:
 def lost_at_a_restart(patch: Patch) -> None:
     original = opening._apply_delayed
 
-    def apply_delayed(delayed: SideLog, machine: PartitionMachine, *rest: Any) -> int:
-        machine.delays.covered = delayed.end_offset
-        return original(delayed, machine, *rest)
+    def apply_delayed(partition: Partition, skipped: Sequence[range]) -> int:
+        partition.machine.delays.covered = partition.delayed.end_offset
+        return original(partition, skipped)
 
     patch.setattr(opening, "_apply_delayed", apply_delayed)
 

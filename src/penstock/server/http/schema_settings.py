@@ -143,7 +143,7 @@ ROUTES = (
         "Have the compatibility level that all have",
         action=Action.CHANGE_SCHEMAS,
         answer=LevelOut,
-        errors=(NotFound,),
+        errors=(NotFound, errors.InvalidSchema),
     ),
     route(
         "GET",
@@ -199,6 +199,6 @@ ROUTES = (
         "Have the mode that all have",
         action=Action.CHANGE_SCHEMAS,
         answer=ModeOut,
-        errors=(NotFound,),
+        errors=(NotFound, errors.InvalidSchema),
     ),
 )
