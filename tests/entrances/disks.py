@@ -9,6 +9,7 @@ from penstock.broker.meta import META, read_meta
 from penstock.broker.partition import now_of
 from penstock.broker.topics import PartitionEnds
 from penstock.runtime.commit_gate import CommitGate
+from penstock.runtime.threads import ThreadDriver
 from penstock.sim import Call, Model, SimDisk, Tree
 from penstock.sim.operations import Change, Truncate, Write, describe
 from penstock.sim.replay import Replay
@@ -58,6 +59,9 @@ class PeerCommits:
     def __init__(self, disk: SlowDisk) -> None:
         self._disk, self.committed = disk, 0
         self.gate = CommitGate(self, 2, 60_000, lambda: 0)
+        # Hears of what the peer has confirmed.
+        self.driver: ThreadDriver | None = None
+        self._sent, self._has_moved = 0, False
 
     @property
     def sequence(self) -> int:
@@ -72,15 +76,21 @@ class PeerCommits:
         end = self.sequence
         if not self._disk.is_slow:
             self._confirm(end)
-        else:
+        elif end > self._sent:
+            self._sent = end
             peer = Timer(0, self._confirm_late, (end,))
             peer.daemon = True
             peer.start()
-        return False
+        has_moved, self._has_moved = self._has_moved, False
+        return has_moved
 
     def _confirm_late(self, end: int) -> None:
         self._disk.wait_for_answer()
-        self._confirm(end)
+        assert self.driver is not None
+        with self.driver.lock:
+            self._confirm(end)
+            self._has_moved = True
+            self.driver.confirmed()
 
     def _confirm(self, end: int) -> None:
         self.committed = max(self.committed, end)

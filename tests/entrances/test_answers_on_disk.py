@@ -88,6 +88,8 @@ class Rig:
         self.peer = PeerCommits(self.disk) if promise.has_peer else None
         gate = None if self.peer is None else self.peer.gate
         self.broker = InProcess(data, {}, promise.fsync, self.disk, gate)
+        if self.peer is not None:
+            self.peer.driver = self.broker.driver
         self.scene, self.judge = Scene(self.broker.driver), Judge(self.disk)
         self.service = service_of(self.broker)
 
