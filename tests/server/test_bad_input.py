@@ -182,7 +182,7 @@ async def test_an_unknown_field_of_a_query_is_named_with_those_that_there_are(tm
         reply = await broker.call("GET", "/groups?limt=3")
         assert (reply.status, reply.json["message"]) == (
             400,
-            "unknown field `limt`: there are limit, cursor, details",
+            "unknown field `limt`: there are limit, cursor, details, topics",
         )
 
 
